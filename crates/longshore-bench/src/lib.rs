@@ -1,0 +1,1 @@
+//! Workloads that turn a target into samples.

@@ -1,0 +1,1 @@
+//! Plans and starts containers for an ordinary user.

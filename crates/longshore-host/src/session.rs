@@ -1,0 +1,137 @@
+//! Who is calling, from where, with which environment: the cheap part of the probe.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// The calling user's identity and surroundings, as the kernel and the environment have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+    /// Supplementary group ids, the effective one possibly among them.
+    pub groups: Vec<u32>,
+    /// Login name; the number where the account data base has none.
+    pub user: OsString,
+    /// Home directory: `$HOME` if it is absolute, else that of the account, else `/`.
+    pub home: PathBuf,
+    /// Current directory, absolute.
+    pub cwd: PathBuf,
+    /// The environment in the order of the process, names unique.
+    pub env: Vec<(OsString, OsString)>,
+}
+
+/// The session could not be probed.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// The current directory was removed or may not be reached.
+    #[error("cannot tell the current directory")]
+    Cwd(#[source] io::Error),
+    /// The list of supplementary groups could not be read.
+    #[error("cannot read the supplementary groups")]
+    Groups(#[source] io::Error),
+}
+
+impl Session {
+    /// Probes the calling process.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::Cwd`] where the current directory is gone: a container cannot be entered
+    /// from nowhere.
+    pub fn probe() -> Result<Session, SessionError> {
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        let groups = rustix::process::getgroups()
+            .map_err(|error| SessionError::Groups(error.into()))?
+            .into_iter()
+            .map(|group| group.as_raw())
+            .collect();
+        let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        // A local account is found with one read; sites with LDAP export these variables.
+        let account = std::fs::read("/etc/passwd")
+            .ok()
+            .and_then(|passwd| account_of(uid, &passwd));
+        let named = |name: &str| {
+            env.iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.as_os_str())
+        };
+        let user = account
+            .as_ref()
+            .map(|account| account.name.clone())
+            .or_else(|| {
+                named("USER")
+                    .or_else(|| named("LOGNAME"))
+                    .map(OsStr::to_owned)
+            })
+            .unwrap_or_else(|| uid.to_string().into());
+        let home = named("HOME")
+            .map(Path::new)
+            .filter(|home| home.is_absolute())
+            .map(Path::to_owned)
+            .or_else(|| account.map(|account| account.home))
+            .unwrap_or_else(|| PathBuf::from("/"));
+        let cwd = std::env::current_dir().map_err(SessionError::Cwd)?;
+        Ok(Session {
+            uid,
+            gid,
+            groups,
+            user,
+            home,
+            cwd,
+            env,
+        })
+    }
+
+    /// The value of an environment variable of the caller.
+    pub fn var(&self, name: impl AsRef<OsStr>) -> Option<&OsStr> {
+        let name = name.as_ref();
+        self.env
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_os_str())
+    }
+}
+
+struct Account {
+    name: OsString,
+    home: PathBuf,
+}
+
+/// Finds the account of `uid` in the text of passwd(5).
+fn account_of(uid: u32, passwd: &[u8]) -> Option<Account> {
+    passwd.split(|&byte| byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|&byte| byte == b':');
+        let name = fields.next()?;
+        let id = std::str::from_utf8(fields.nth(1)?).ok()?;
+        if id.parse::<u32>() != Ok(uid) {
+            return None;
+        }
+        let home = fields.nth(2)?;
+        Some(Account {
+            name: OsStr::from_bytes(name).to_owned(),
+            home: PathBuf::from(OsStr::from_bytes(home)),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_of_a_uid_is_found_among_others() {
+        let passwd =
+            b"root:x:0:0:root:/root:/bin/bash\nbroken\nalice:x:1000:1000:A:/home/alice:/bin/sh\n";
+        let account = account_of(1000, passwd).expect("alice is in the list");
+        assert_eq!(account.name, "alice");
+        assert_eq!(account.home, Path::new("/home/alice"));
+        assert!(account_of(1, passwd).is_none());
+    }
+}

@@ -1,0 +1,1 @@
+//! Image references, registries, layers, unpacking and the local store.

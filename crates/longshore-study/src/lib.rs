@@ -1,0 +1,1 @@
+//! Samples, statistics, verdicts and reports of side-by-side studies.

@@ -1,0 +1,3 @@
+//! End-to-end tests: the real binary, as an ordinary user, seen from outside.
+
+mod support;
