@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// What proves to a registry who we are.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Credentials {
+pub(crate) enum Credentials {
     /// A name and a password or access token.
     Password {
         /// The login name.
@@ -46,7 +46,7 @@ impl fmt::Debug for Credentials {
 
 /// Where the credentials came from, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// The credentials.
     pub credentials: Credentials,
     /// The variable or file that held them.
@@ -59,7 +59,7 @@ pub struct Found {
 ///
 /// A file that was named explicitly must be readable; one that is found at its usual place must be
 /// well-formed; a helper that fails otherwise than by knowing nothing is an error.
-pub fn find(
+pub(crate) fn find(
     session: &Session,
     auth_file: Option<&Path>,
     image: &RegistryRef,

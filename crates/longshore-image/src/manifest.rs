@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, ImageError};
 
 /// The largest manifest, index or configuration that is read, in bytes (the distribution
 /// specification asks registries for at least this).
-pub const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
+pub(crate) const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
 /// More layers than any engine can build (overlayfs stops at 500).
 const MAX_LAYERS: usize = 1024;
 /// More platforms than exist.
