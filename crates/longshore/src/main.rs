@@ -5,6 +5,7 @@
 
 mod commands;
 mod error;
+mod progress;
 mod ui;
 
 use std::process::ExitCode;
