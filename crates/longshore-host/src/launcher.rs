@@ -386,9 +386,11 @@ mod tests {
             .next()
             .expect("above");
         for word in body.split('"').skip(1).step_by(2) {
-            let variable = word.len() > 3
-                && word.contains('_')
-                && word.chars().next().is_some_and(char::is_uppercase);
+            let capital = |letter: char| letter.is_ascii_uppercase() || letter == '_';
+            let variable = word.contains('_')
+                && word
+                    .chars()
+                    .all(|letter| capital(letter) || letter.is_ascii_digit());
             assert!(!variable || is_launcher_variable(word), "{word}");
         }
     }

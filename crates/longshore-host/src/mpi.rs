@@ -115,6 +115,15 @@ pub(crate) fn derive(node: &Node) -> Vec<MpiInstall> {
         // Debian's alternatives lead from /usr/bin/mpirun to /usr/bin/mpirun.openmpi.
         let real = found.real.to_string_lossy();
         let family = family_of_name(&real);
+        // PALS starts the ranks of an MPI that lies elsewhere.
+        if real.contains("/pals/") {
+            for install in &mut installs {
+                if install.family == MpiFamily::CrayMpich && install.launcher.is_none() {
+                    install.launcher = Some(found.path.clone());
+                }
+            }
+            continue;
+        }
         let Some(prefix) = found.real.parent().and_then(Path::parent) else {
             continue;
         };
@@ -162,12 +171,15 @@ fn add(
     found_by: &str,
 ) -> usize {
     let libraries = libraries_below(node, prefix, hint);
-    let family = match hint {
-        MpiFamily::Unknown => libraries.first().map_or_else(
-            || family_of_name(&prefix.to_string_lossy()),
-            |library| family_of_library(node, library),
-        ),
-        known => known,
+    // The folder's name knows more than the variable's: Cray's modules set MPICH_DIR too.
+    let family = match (family_of_name(&prefix.to_string_lossy()), hint) {
+        (MpiFamily::Unknown, MpiFamily::Unknown) => {
+            libraries.first().map_or(MpiFamily::Unknown, |library| {
+                family_of_library(node, library)
+            })
+        }
+        (MpiFamily::Unknown, hint) => hint,
+        (by_name, _) => by_name,
     };
     let known = installs.iter().position(|install| {
         install.prefix.as_deref() == Some(prefix)

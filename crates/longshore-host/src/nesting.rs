@@ -1,5 +1,7 @@
 //! Whether this process already lives in a container, a sandbox or a virtual machine.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::mounts;
@@ -31,7 +33,7 @@ pub(crate) fn derive(node: &Node) -> Nesting {
     let field = |name: &str| status.as_deref().and_then(|text| status_number(text, name));
     let mounts = mounts::parse(&node.text("/proc/self/mountinfo").unwrap_or_default());
     Nesting {
-        container: container(node),
+        container: container(node, &mounts),
         seccomp_filter: field("Seccomp").map(|mode| mode == 2),
         no_new_privs: field("NoNewPrivs").map(|flag| flag == 1),
         in_user_namespace: node
@@ -43,13 +45,17 @@ pub(crate) fn derive(node: &Node) -> Nesting {
             text.lines()
                 .any(|line| line.starts_with("flags") && line.contains(" hypervisor"))
         }),
-        covered_proc: mounts.iter().any(|mount| {
-            mount.point.starts_with("/proc/")
-                && mount.point.as_os_str() != "/proc"
-                && mount.kind != "binfmt_misc"
-                && mount.kind != "autofs"
-        }),
+        covered_proc: covers_proc(&mounts),
     }
+}
+
+/// Whether something is mounted over a part of `/proc`, other than what belongs there.
+fn covers_proc(mounts: &[mounts::Mount]) -> bool {
+    mounts.iter().any(|mount| {
+        mount.point != Path::new("/proc")
+            && mount.point.starts_with("/proc")
+            && !["binfmt_misc", "autofs", "nfsd", "rpc_pipefs"].contains(&mount.kind.as_str())
+    })
 }
 
 /// A number of `/proc/self/status`.
@@ -101,7 +107,7 @@ pub(crate) fn chroot(node: &Node, mounts: &[mounts::Mount]) -> Option<bool> {
     Some(!mounts.iter().any(|mount| mount.point.as_os_str() == "/"))
 }
 
-fn container(node: &Node) -> Option<String> {
+fn container(node: &Node, mounts: &[mounts::Mount]) -> Option<String> {
     if node.exists("/.singularity.d")
         && (node.var("APPTAINER_CONTAINER").is_some()
             || node.var("SINGULARITY_CONTAINER").is_some())
@@ -116,7 +122,12 @@ fn container(node: &Node) -> Option<String> {
     {
         return Some("kubernetes".to_owned());
     }
-    if node.exists("/.dockerenv") {
+    // Virtual machines are made of Docker images too, and keep the file: there the root is no
+    // overlay, and nothing of /proc is covered.
+    let overlay_root = mounts
+        .iter()
+        .any(|mount| mount.point.as_os_str() == "/" && mount.kind.contains("overlay"));
+    if node.exists("/.dockerenv") && (overlay_root || covers_proc(mounts)) {
         return Some("docker".to_owned());
     }
     // systemd's convention, kept by LXC, nspawn and others (systemd.io/CONTAINER_INTERFACE).

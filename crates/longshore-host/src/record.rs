@@ -270,16 +270,25 @@ fn addresses(text: &str) -> String {
 
 /// Replaces ids of the form 8-4-4-4-12, which name one device in the world.
 fn unique_ids(text: &str) -> String {
-    replace_tokens(
-        text,
-        |letter| letter.is_ascii_hexdigit() || letter == '-',
-        |token| {
-            let lengths: Vec<usize> = token.split('-').map(str::len).collect();
-            lengths
-                .ends_with(&[8, 4, 4, 4, 12])
-                .then_some("00000000-0000-0000-0000-000000000000")
-        },
-    )
+    const ZEROS: &str = "00000000-0000-0000-0000-000000000000";
+    let mut text = text.to_owned();
+    let is_id = |piece: &[u8]| {
+        piece.iter().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => *byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+    };
+    let mut at = 0;
+    while at + ZEROS.len() <= text.len() {
+        if is_id(&text.as_bytes()[at..at + ZEROS.len()]) {
+            // Only ASCII was found there, so both ends are boundaries of characters.
+            text.replace_range(at..at + ZEROS.len(), ZEROS);
+            at += ZEROS.len();
+        } else {
+            at += 1;
+        }
+    }
+    text
 }
 
 fn replace_tokens(

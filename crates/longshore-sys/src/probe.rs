@@ -270,12 +270,12 @@ impl ChildPlan {
         say(Step::OpenFuse, refused);
         let (_, refused) = open_device(c"/dev/loop-control");
         say(Step::OpenLoopControl, refused);
-        self.namespaces(&say, fuse);
+        self.namespaces(&say, fuse >= 0);
         // SAFETY: `_exit` runs no handlers of the parent's.
         unsafe { libc::_exit(0) }
     }
 
-    fn namespaces(&self, say: &impl Fn(Step, i32) -> bool, fuse: libc::c_int) {
+    fn namespaces(&self, say: &impl Fn(Step, i32) -> bool, has_fuse: bool) {
         // SAFETY: a flag is passed, no memory.
         let user = check(unsafe { libc::unshare(libc::CLONE_NEWUSER) });
         if !say(Step::UserNamespace, user) || !say(Step::IdMaps, self.id_maps()) {
@@ -312,8 +312,8 @@ impl ChildPlan {
         if say(Step::Overlay, overlay()) {
             say(Step::OverlayWhiteout, whiteouts());
         }
-        if fuse >= 0 {
-            say(Step::FuseMount, self.fuse_mount(fuse));
+        if has_fuse {
+            say(Step::FuseMount, self.fuse_mount());
         }
         say(Step::ProcMount, proc_mount());
     }
@@ -358,7 +358,13 @@ impl ChildPlan {
         }
     }
 
-    fn fuse_mount(&self, fuse: libc::c_int) -> i32 {
+    fn fuse_mount(&self) -> i32 {
+        // The kernel takes a descriptor only in the user namespace where it was opened
+        // (`fuse_fill_super`: EINVAL otherwise).
+        let (fuse, refused) = open_device(c"/dev/fuse");
+        if refused != 0 {
+            return refused;
+        }
         let mut options = [0_u8; 160];
         let Some(end) = compose(&mut options, b"fd=", fuse, self.fuse_tail.to_bytes()) else {
             return libc::EOVERFLOW;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -28,8 +29,11 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     json: bool,
     /// Print the AppArmor profile that lets this program make user namespaces, and stop
-    #[arg(long, conflicts_with_all = ["check", "json"])]
+    #[arg(long, conflicts_with_all = ["check", "json", "record"])]
     apparmor_profile: bool,
+    /// Write what was looked at into a new folder, without names, for a bug report
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["check", "json"])]
+    record: Option<PathBuf>,
 }
 
 /// A question that the exit status can answer.
@@ -66,6 +70,9 @@ pub(crate) fn run(ui: &mut Ui, args: &DoctorArgs) -> Result<ExitCode, CommandErr
         ui.result(&apparmor_profile(&node.observed.program))?;
         return Ok(DONE);
     }
+    if let Some(folder) = &args.record {
+        return record(ui, &node, folder);
+    }
     let host = Host::of(&node);
     let troubles = host.image_troubles();
     let answers = answers(&host, &troubles, args.check);
@@ -98,6 +105,18 @@ pub(crate) fn run(ui: &mut Ui, args: &DoctorArgs) -> Result<ExitCode, CommandErr
     } else {
         Ok(Kind::HostCannot.exit_code())
     }
+}
+
+fn record(ui: &mut Ui, node: &Node, folder: &Path) -> Result<ExitCode, CommandError> {
+    std::fs::create_dir(folder).map_err(|error| {
+        CommandError::from_error(Kind::Failed, &error)
+            .context(format!("while making the folder {}", folder.display()))
+            .hint("give the path of a folder that does not exist yet")
+    })?;
+    Host::record(node, folder).map_err(|error| CommandError::from_error(Kind::Failed, &error))?;
+    ui.result(&format!("{}", folder.display()))?;
+    ui.notice("look the folder over for names that you do not want to publish");
+    Ok(DONE)
 }
 
 fn answers<'h>(host: &'h Host, troubles: &'h [Refusal], check: Option<Check>) -> Vec<Answer<'h>> {
@@ -555,8 +574,6 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     fn recorded(name: &str) -> Host {
