@@ -3,7 +3,6 @@
 //! On a node without a Rust toolchain, `longshore doctor --record DIR` writes the same; `--from DIR`
 //! brings that folder in.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use longshore_host::{Host, Node};
@@ -19,37 +18,43 @@ pub(crate) struct RecordHostArgs {
 }
 
 /// Writes the fixture and says where it lies.
-///
-/// # Errors
-///
-/// The name is no plain name, the fixture exists, or a folder cannot be read or written.
-pub(crate) fn run(args: &RecordHostArgs) -> Result<String, Box<dyn Error>> {
+pub(crate) fn run(root: &Path, args: &RecordHostArgs) -> Result<(), String> {
     let plain =
         |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     if args.name.is_empty() || !args.name.chars().all(plain) {
         return Err(format!(
             "`{}` is no name of a fixture: use lower-case letters, digits and hyphens",
             args.name
-        )
-        .into());
+        ));
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures/hosts")
-        .join(&args.name);
+    let folder = root.join("fixtures/hosts").join(&args.name);
     if folder.exists() {
-        return Err(format!("{} exists already; remove it first", folder.display()).into());
+        return Err(format!(
+            "{} exists already; remove it first",
+            crate::shown(root, &folder)
+        ));
     }
     let node = match &args.from {
-        Some(from) => Node::recorded(from)?,
+        Some(from) => Node::recorded(from).map_err(|error| words(&error))?,
         None => Node::live(),
     };
-    let host = Host::record(&node, &folder)?;
+    let host = Host::record(&node, &folder).map_err(|error| words(&error))?;
     let verdict = match host.can_run_containers() {
         Ok(()) => "containers can run there".to_owned(),
         Err(refusal) => format!("containers cannot run there: {}", refusal.detail),
     };
-    Ok(format!(
-        "recorded {} ({verdict})\nlook it over for names before you commit it, and say in its README what it is",
-        folder.display()
-    ))
+    println!("recorded {} ({verdict})", crate::shown(root, &folder));
+    println!("look it over for names before you commit it, and say in its README what it is");
+    Ok(())
+}
+
+/// An error with the chain of its causes.
+fn words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words = format!("{words}: {error}");
+        cause = error.source();
+    }
+    words
 }
