@@ -8,5 +8,6 @@
 pub mod mount;
 pub mod namespace;
 pub mod network;
+pub mod probe;
 pub mod process;
 pub mod signal;

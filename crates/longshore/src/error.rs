@@ -24,6 +24,11 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// The exit status that stands for this kind.
+    pub(crate) fn exit_code(self) -> ExitCode {
+        ExitCode::from(self.status())
+    }
+
     fn status(self) -> u8 {
         match self {
             Kind::Failed => 1,
@@ -83,7 +88,7 @@ impl CommandError {
 
     /// The exit status of the process that ends with this error.
     pub(crate) fn status(&self) -> ExitCode {
-        ExitCode::from(self.kind.status())
+        self.kind.exit_code()
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod ci;
+mod record_host;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -23,12 +24,14 @@ enum Task {
     Ci,
     /// Check the invariants of ARCHITECTURE.md and the links of the documentation
     Tidy,
+    RecordHost(record_host::RecordHostArgs),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Ci => ci::run(workspace_root()),
         Task::Tidy => tidy::run(workspace_root()),
+        Task::RecordHost(args) => record_host::run(workspace_root(), &args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
