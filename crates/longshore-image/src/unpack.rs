@@ -404,7 +404,10 @@ impl Unpacker {
             ));
         };
         if found == Found::Folder {
-            return refuse(format!("a hard link to the folder `{}`", shown(&entry.link)));
+            return refuse(format!(
+                "a hard link to the folder `{}`",
+                shown(&entry.link)
+            ));
         }
         let parent = self.tree.make_folders(parents, &self.implied(entry))?;
         summary.hard_links += 1;
@@ -623,13 +626,7 @@ impl Unpacker {
         Ok(meta)
     }
 
-    fn fault(
-        &self,
-        layer: &str,
-        offset: u64,
-        entry: Option<&[u8]>,
-        fault: Fault,
-    ) -> UnpackError {
+    fn fault(&self, layer: &str, offset: u64, entry: Option<&[u8]>, fault: Fault) -> UnpackError {
         let layer = layer.to_owned();
         let at = match entry {
             Some(path) => format!("entry `{}`", shown(path)),

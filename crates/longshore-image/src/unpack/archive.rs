@@ -245,6 +245,9 @@ impl<'r> Archive<'r> {
     }
 
     fn block(&mut self) -> Result<Option<[u8; BLOCK]>, Fault> {
+        if self.allowance.bytes <= self.stream.taken() {
+            return Err(Fault::TooManyBytes);
+        }
         let bytes = self.stream.take(BLOCK as u64)?;
         match <[u8; BLOCK]>::try_from(bytes) {
             Ok(block) => Ok(Some(block)),
@@ -352,7 +355,8 @@ impl<'r> Archive<'r> {
         }
         entry.size = unsigned(header.number(483, 12, "real size")?, "real size")?;
         let mut regions = Vec::new();
-        let mut more = old_regions(header.field(386, 96), &mut regions)? && header.0[482] != 0;
+        old_regions(header.field(386, 96), &mut regions)?;
+        let mut more = header.0[482] != 0;
         let mut read = 0;
         while more {
             read += BLOCK as u64;
@@ -362,7 +366,8 @@ impl<'r> Archive<'r> {
             let Some(block) = self.block()? else {
                 return malformed("the archive ends inside a sparse map");
             };
-            more = old_regions(&block[..504], &mut regions)? && block[504] != 0;
+            old_regions(&block[..504], &mut regions)?;
+            more = block[504] != 0;
         }
         entry.sparse = Some(regions);
         Ok(())
@@ -464,18 +469,15 @@ impl Header {
         let Ok(stated) = number(self.field(148, 8)) else {
             return malformed("this is not a tar header (its checksum is no number)");
         };
-        let mut unsigned = 0;
-        let mut signed = 0;
-        for (index, &byte) in self.0.iter().enumerate() {
-            let byte = if (148..156).contains(&index) {
-                b' '
-            } else {
-                byte
-            };
-            unsigned += i64::from(byte);
-            signed += i64::from(byte.cast_signed());
+        let sum = |bytes: &[u8]| bytes.iter().fold(0, |sum, &byte| sum + i64::from(byte));
+        let blanks = 8 * i64::from(b' ');
+        let unsigned = sum(&self.0) - sum(self.field(148, 8)) + blanks;
+        if stated == unsigned {
+            return Ok(());
         }
-        if stated != unsigned && stated != signed {
+        let high = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte >= 0x80).count() as i64;
+        let signed = unsigned - 256 * (high(&self.0) - high(self.field(148, 8)));
+        if stated != signed {
             return malformed("this is not a tar header (its checksum is wrong)");
         }
         Ok(())
@@ -611,11 +613,11 @@ fn sparse_list(value: &[u8]) -> Result<Vec<Region>, Fault> {
         .collect())
 }
 
-/// Reads slots of 12 + 12 bytes and says whether all of them were in use.
-fn old_regions(slots: &[u8], regions: &mut Vec<Region>) -> Result<bool, Fault> {
+/// Reads slots of 12 + 12 bytes up to the first that is not in use.
+fn old_regions(slots: &[u8], regions: &mut Vec<Region>) -> Result<(), Fault> {
     for slot in slots.chunks_exact(24) {
         if slot[0] == 0 || slot[12] == 0 {
-            return Ok(false);
+            break;
         }
         let field = |bytes| match number(bytes) {
             Ok(value) => unsigned(value, "sparse map"),
@@ -626,7 +628,7 @@ fn old_regions(slots: &[u8], regions: &mut Vec<Region>) -> Result<bool, Fault> {
             bytes: field(&slot[12..])?,
         });
     }
-    Ok(true)
+    Ok(())
 }
 
 /// A sparse map must go forward, stay inside the file and use up the data exactly.
@@ -763,7 +765,10 @@ mod tests {
         assert_eq!(number(b"77777777777\x37"), Ok(0o777_777_777_777));
         assert_eq!(number(b"\x80\0\0\0\0\x21\0\0"), Ok(0x21_0000));
         assert_eq!(number(b"\xff\xff\xff\xff\xff\xff\xff\xfe"), Ok(-2));
-        assert_eq!(number(b"\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"), Err(()));
+        assert_eq!(
+            number(b"\x80\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"),
+            Err(())
+        );
         assert_eq!(number(b"0000699\0"), Err(()));
         assert_eq!(number(b"-000644\0"), Err(()));
     }
@@ -771,7 +776,10 @@ mod tests {
     #[test]
     fn pax_times_keep_nanoseconds_on_both_sides_of_1970() {
         let of = |text: &str| time(text.as_bytes()).map(|time| (time.seconds, time.nanoseconds));
-        assert_eq!(of("1700000000.123456789").unwrap(), (1_700_000_000, 123_456_789));
+        assert_eq!(
+            of("1700000000.123456789").unwrap(),
+            (1_700_000_000, 123_456_789)
+        );
         assert_eq!(of("1.5").unwrap(), (1, 500_000_000));
         assert_eq!(of("1.1234567899").unwrap(), (1, 123_456_789));
         assert_eq!(of("-1.25").unwrap(), (-2, 750_000_000));

@@ -592,9 +592,8 @@ impl Tree {
         let mut next = 0;
         while let Some(&id) = folders.get(next) {
             let below = self.folder(id).children.values();
-            folders.extend(below.filter(|&&child| {
-                matches!(self.node(child).kind, Kind::Folder(_))
-            }));
+            folders
+                .extend(below.filter(|&&child| matches!(self.node(child).kind, Kind::Folder(_))));
             next += 1;
         }
         for id in folders.into_iter().rev() {
