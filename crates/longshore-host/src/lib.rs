@@ -12,6 +12,7 @@
 
 mod ability;
 mod account;
+mod alone;
 mod cgroup;
 mod cpu;
 mod distribution;
@@ -33,6 +34,7 @@ mod scheduler;
 mod session;
 
 pub use ability::{Abilities, Ability};
+pub use alone::wait_until_alone;
 pub use cgroup::CgroupVersion;
 pub use cpu::Cpus;
 pub use distribution::Distribution;

@@ -81,7 +81,7 @@ pub(crate) fn unpack(
         });
         let inflating = scope.spawn(move || inflate_all(inputs, image, &to_writer, &used));
         let (layer_done, layers_done) = mpsc::sync_channel(1);
-        scope.spawn(move || {
+        let flushing = scope.spawn(move || {
             for () in layers_done {
                 // The flush that counts is the one before the tree gets its name.
                 let _ = store::flush(rootfs);
@@ -92,7 +92,10 @@ pub(crate) fn unpack(
         if written.is_err() {
             cancel.notify_one();
         }
-        let inflated = inflating.join().expect("the inflating thread does not panic");
+        flushing.join().expect("the flushing thread does not panic");
+        let inflated = inflating
+            .join()
+            .expect("the inflating thread does not panic");
         let arrived = match arriving {
             Some(thread) => thread.join().expect("the network thread does not panic"),
             None => Ok(()),

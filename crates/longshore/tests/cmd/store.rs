@@ -1,0 +1,166 @@
+//! The store between commands: names, trees, `images`, `inspect`.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::image_server::{FakeRegistry, Image, Packing, Reply, Tar, ordinary};
+use crate::support::{World, say, succeed};
+
+#[test]
+fn a_moved_tag_is_followed_and_the_old_tree_stays_until_it_is_cleaned() {
+    let world = World::new();
+    let (old, new) = (
+        Image::small(),
+        Image::of(&[(Tar::default().file("new", b"x").end(), Packing::Plain)]),
+    );
+    let (served_old, served_new) = (old.clone(), new.clone());
+    let moved = Arc::new(AtomicBool::new(false));
+    let is_moved = Arc::clone(&moved);
+    let registry = FakeRegistry::start("127.0.0.1", move |seen| {
+        let image = if is_moved.load(Ordering::Relaxed) {
+            &served_new
+        } else {
+            &served_old
+        };
+        ordinary(image, seen)
+    });
+    let name = format!("docker://{}/a:1", registry.address);
+    succeed(world.longshore().args(["pull", &name]));
+    moved.store(true, Ordering::Relaxed);
+    succeed(world.longshore().args(["pull", &name]));
+    let listed = succeed(world.longshore().arg("images"));
+    assert!(listed.contains(new.digest().short()), "{listed}");
+    assert!(listed.contains("(replaced)"), "{listed}");
+    succeed(world.longshore().args(["cache", "clean"]));
+    let listed = succeed(world.longshore().arg("images"));
+    assert!(
+        listed.contains(&name) && !listed.contains("(replaced)"),
+        "{listed}"
+    );
+    assert!(!listed.contains(old.digest().short()), "{listed}");
+}
+
+#[test]
+fn a_damaged_layer_of_the_store_is_fetched_again() {
+    let world = World::new();
+    let image = Image::small();
+    let served = image.clone();
+    let registry = FakeRegistry::start("127.0.0.1", move |seen| ordinary(&served, seen));
+    let name = format!("docker://{}/a:1", registry.address);
+    succeed(world.longshore().args(["pull", &name]));
+    let blob = world
+        .path("cache/blobs/sha256")
+        .join(image.layers[0].digest.hex());
+    let mut bytes = fs::read(&blob).expect("the layer is kept");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&blob, &bytes).expect("own file");
+    let said = say(world.longshore().args(["pull", "box", &name]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.err.contains("it is fetched again"), "{}", said.err);
+    assert_eq!(
+        fs::read_to_string(world.path("work/box/etc/name")).expect("unpacked"),
+        "two\n"
+    );
+}
+
+#[test]
+fn a_damaged_part_of_a_layer_is_fetched_again() {
+    let world = World::new();
+    let image = Image::small();
+    let served = image.clone();
+    let registry = FakeRegistry::start("127.0.0.1", move |seen| ordinary(&served, seen));
+    world.make_dir("cache/partial");
+    let part = vec![0; image.layers[0].bytes.len() / 2];
+    world.write(
+        format!("cache/partial/{}", image.layers[0].digest.hex()),
+        part,
+    );
+    let said = say(world
+        .longshore()
+        .args(["pull", &format!("docker://{}/a", registry.address)]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.err.contains("it is fetched again"), "{}", said.err);
+}
+
+#[test]
+fn inspect_shows_the_same_of_registry_store_and_sandbox() {
+    let world = World::new();
+    let image = Image::small();
+    let served = image.clone();
+    let registry = FakeRegistry::start("127.0.0.1", move |seen| ordinary(&served, seen));
+    let name = format!("docker://{}/a", registry.address);
+    let inspect = |image: &str| succeed(world.longshore().args(["inspect", "--json", image]));
+    let remote = inspect(&name);
+    assert!(
+        remote.contains(r#""labels":{"made.by":"test"}"#),
+        "{remote}"
+    );
+    assert!(remote.contains(r#""type":"container""#), "{remote}");
+    succeed(world.longshore().args(["pull", &name]));
+    assert_eq!(inspect(&name), remote.replace("/a\"", "/a\""));
+    succeed(world.longshore().args(["pull", "box", &name]));
+    assert!(inspect("box").contains(image.config.digest.hex()));
+    let text = succeed(world.longshore().args(["inspect", "box"]));
+    assert!(text.contains("env: GREETING=a b$c \"d\""), "{text}");
+}
+
+#[test]
+fn the_documents_of_a_sandbox_do_not_follow_a_link_of_the_image() {
+    let world = World::new();
+    world.make_dir("work/victim");
+    let target = world.path("work/victim");
+    let tar = Tar::default().symlink(".longshore", target.to_str().expect("plain"));
+    Image::of(&[(tar.end(), Packing::Plain)]).write_layout(&world.path("work/layout"), "v1");
+    succeed(world.longshore().args(["pull", "box", "oci:layout"]));
+    assert_eq!(fs::read_dir(&target).expect("own folder").count(), 0);
+    assert!(world.path("work/box/.longshore/config.json").is_file());
+}
+
+#[test]
+fn the_places_of_the_store_come_from_the_environment() {
+    let world = World::new();
+    Image::small().write_layout(&world.path("work/layout"), "v1");
+    let pull = |name: &str| {
+        let mut command = world.longshore();
+        command
+            .env_remove("LONGSHORE_CACHEDIR")
+            .args(["pull", "oci:layout"]);
+        if !name.is_empty() {
+            command.env(name, world.path("work/place"));
+        }
+        succeed(&mut command);
+    };
+    pull("");
+    assert!(world.path("home/.cache/longshore/trees").is_dir());
+    pull("XDG_CACHE_HOME");
+    assert!(world.path("work/place/longshore/trees").is_dir());
+    pull("LONGSHORE_CACHEDIR");
+    assert!(world.path("work/place/trees").is_dir());
+}
+
+#[test]
+fn a_wrong_name_is_a_wrong_usage() {
+    let world = World::new();
+    let said = say(world.longshore().args(["pull", "docker://Python"]));
+    assert_eq!(said.status, Some(2), "{}", said.err);
+    assert!(said.err.contains("no capital letters"), "{}", said.err);
+}
+
+#[test]
+fn a_forbidden_answer_is_told_in_the_registrys_words() {
+    let world = World::new();
+    let registry = FakeRegistry::start("127.0.0.1", |seen| match seen.path.as_str() {
+        "/v2/" => Reply::of(200, b"{}"),
+        _ => Reply::of(
+            403,
+            br#"{"errors":[{"code":"DENIED","message":"not for you"}]}"#,
+        ),
+    });
+    let said = say(world
+        .longshore()
+        .args(["pull", &format!("docker://{}/a", registry.address)]));
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.contains("not for you"), "{}", said.err);
+}
