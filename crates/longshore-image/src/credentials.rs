@@ -79,12 +79,12 @@ pub(crate) fn find(
     });
     if let Some(path) = explicit {
         let text = std::fs::File::open(&path)
-            .and_then(|file| read_bounded(file))
+            .and_then(read_bounded)
             .map_err(|error| ImageError::io("read the credentials in", &path, error))?;
         return from_config(session, &path, &text, image);
     }
     for path in usual_files(session) {
-        let Ok(text) = std::fs::File::open(&path).and_then(|file| read_bounded(file)) else {
+        let Ok(text) = std::fs::File::open(&path).and_then(read_bounded) else {
             continue;
         };
         if let Some(found) = from_config(session, &path, &text, image)? {

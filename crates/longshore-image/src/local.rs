@@ -113,6 +113,7 @@ impl Local {
                 let mut reader = Inflate::new(file).map_err(failed)?;
                 io::copy(&mut reader, &mut inflated)
                     .map_err(|error| ImageError::io("inflate", path, error))?;
+                inflated.seek(SeekFrom::Start(0)).map_err(failed)?;
                 file = inflated;
             }
             let entries = list_tar(&mut file, name)?;

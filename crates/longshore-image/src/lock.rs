@@ -84,7 +84,7 @@ impl Lock {
     pub(crate) fn touch(&self) {
         let now = Timespec {
             tv_sec: 0,
-            tv_nsec: UTIME_NOW.into(),
+            tv_nsec: UTIME_NOW,
         };
         // A store that cannot be written has no use for the time.
         let _ = futimens(

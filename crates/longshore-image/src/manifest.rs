@@ -189,7 +189,7 @@ pub struct Index {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
     /// One image.
-    Manifest(Manifest),
+    Manifest(Box<Manifest>),
     /// A choice of images.
     Index(Index),
 }
@@ -267,7 +267,7 @@ impl Document {
                 ));
             }
         }
-        Ok(Document::Manifest(manifest))
+        Ok(Document::Manifest(Box::new(manifest)))
     }
 }
 

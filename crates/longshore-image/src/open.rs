@@ -101,7 +101,7 @@ pub struct Inspection {
 
 /// Where an image comes from.
 pub(crate) enum Source {
-    Registry(Registry),
+    Registry(Box<Registry>),
     Local(Local),
 }
 
@@ -299,7 +299,8 @@ impl Source {
                     .hint(format!("pull it first: longshore pull {name}")));
                 }
                 let found = credentials::find(session, options.auth_file.as_deref(), reference)?;
-                Registry::open(reference, options.transport, found).map(Source::Registry)
+                let registry = Registry::open(reference, options.transport, found)?;
+                Ok(Source::Registry(Box::new(registry)))
             }
             ImageRef::OciDir { path, .. } => local(path, Shape::Layout),
             ImageRef::OciArchive { path, .. } => local(path, Shape::Either),
@@ -325,7 +326,7 @@ impl Source {
                 let mut depth = 0;
                 loop {
                     match Document::parse(&text, &name)? {
-                        Document::Manifest(manifest) => break (text, manifest),
+                        Document::Manifest(manifest) => break (text, *manifest),
                         Document::Index(index) if depth < 4 => {
                             let chosen = index.choose(platform, &name)?;
                             text = registry.manifest(&chosen.digest.to_string(), progress)?;
@@ -345,7 +346,7 @@ impl Source {
             ) => {
                 let text = local.manifest(tag.as_deref(), platform)?;
                 match Document::parse(&text, &name)? {
-                    Document::Manifest(manifest) => (text, manifest),
+                    Document::Manifest(manifest) => (text, *manifest),
                     Document::Index(_) => {
                         return Err(corrupt(&name, "index", "it is nested too deeply"));
                     }

@@ -13,9 +13,7 @@ impl Challenge {
         let mut challenges: Vec<Challenge> = Vec::new();
         let mut rest = value.trim_start_matches([' ', ',']);
         while !rest.is_empty() {
-            let end = rest
-                .find(|letter: char| letter == ' ' || letter == '=' || letter == ',')
-                .unwrap_or(rest.len());
+            let end = rest.find([' ', '=', ',']).unwrap_or(rest.len());
             let word = &rest[..end];
             rest = rest[end..].trim_start_matches(' ');
             match rest.strip_prefix('=') {

@@ -20,7 +20,9 @@ fn trees(world: &World) -> usize {
 fn clean_keeps_images_and_removes_leftovers() {
     let world = pulled();
     let hex = "0".repeat(64);
-    world.make_dir(format!("cache/tmp/tree-{hex}/rootfs/a"));
+    for below in ["", "/rootfs", "/rootfs/a"] {
+        world.make_dir(format!("cache/tmp/tree-{hex}{below}"));
+    }
     world.write(format!("cache/partial/{hex}"), "half");
     let told = succeed(world.longshore().args(["cache", "clean", "--dry-run"]));
     assert!(

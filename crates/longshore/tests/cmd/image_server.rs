@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use longshore_image::Digest;
@@ -162,6 +162,11 @@ impl Image {
 
     /// Four layers with 6000 files that compress little.
     pub(crate) fn large() -> Image {
+        static LARGE: OnceLock<Image> = OnceLock::new();
+        LARGE.get_or_init(Image::make_large).clone()
+    }
+
+    fn make_large() -> Image {
         let mut noise = 0x2545_f491_4f6c_dd1d_u64;
         let layers: Vec<(Vec<u8>, Packing)> = (0..4)
             .map(|layer| {
