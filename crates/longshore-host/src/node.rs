@@ -39,6 +39,8 @@ pub struct Observed {
     pub user: String,
     /// Home directory.
     pub home: PathBuf,
+    /// Current directory.
+    pub cwd: PathBuf,
     /// The running `longshore`, as an AppArmor profile must name it.
     pub program: PathBuf,
     /// Machine name as uname(2) gives it.
@@ -322,6 +324,7 @@ impl Node {
             .filter(|home| home.is_absolute())
             .or_else(|| account.map(|account| account.home))
             .unwrap_or_else(|| PathBuf::from("/"));
+        observed.cwd = std::env::current_dir().unwrap_or_default();
         observed.program = std::env::current_exe().unwrap_or_default();
         observed.machine = rustix::system::uname()
             .machine()
