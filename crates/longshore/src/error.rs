@@ -74,6 +74,12 @@ impl CommandError {
         CommandError::new(kind, message)
     }
 
+    /// Sorts the error anew, where a command has a status of its own for it.
+    pub(crate) fn with_kind(mut self, kind: Kind) -> CommandError {
+        self.kind = kind;
+        self
+    }
+
     /// Adds what was being done, as in `while starting image.sif`.
     pub(crate) fn context(mut self, context: impl Into<String>) -> CommandError {
         self.contexts.push(context.into());

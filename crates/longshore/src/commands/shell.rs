@@ -7,7 +7,7 @@ use clap::Args;
 use longshore_container::Action;
 
 use crate::commands::action::{self, ActionOptions};
-use crate::commands::image_source;
+use crate::commands::image_source::{self, ImageOptions};
 use crate::error::CommandError;
 use crate::ui::Ui;
 
@@ -21,6 +21,8 @@ pub(crate) struct ShellArgs {
     shell: Option<OsString>,
     #[command(flatten)]
     options: ActionOptions,
+    #[command(flatten)]
+    image: ImageOptions,
     /// Image, a directory or a reference, and arguments for the shell
     #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "ARGUMENT"])]
     words: Vec<OsString>,
@@ -36,6 +38,6 @@ pub(crate) fn run(ui: &mut Ui, args: &ShellArgs) -> Result<ExitCode, CommandErro
     let spec = args
         .options
         .spec(&session, Action::Shell(shell, arguments))?;
-    let rootfs = image_source::open(ui, &session, image)?;
+    let rootfs = image_source::open(ui, &session, image, &args.image)?;
     action::start(ui, &session, &rootfs, &spec, &args.options)
 }
