@@ -1,3 +1,4 @@
 //! End-to-end tests: the real binary, as an ordinary user, seen from outside.
 
+mod doctor;
 mod support;
