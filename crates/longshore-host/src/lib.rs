@@ -4,6 +4,8 @@
 //! There are two depths: [`Session`] is what every container start needs and costs a handful of
 //! system calls; `Host` is the whole picture that `longshore doctor` tells.
 
+mod conditions;
 mod session;
 
+pub use conditions::{Conditions, Disturbance, find_program, load};
 pub use session::{Session, SessionError};

@@ -4,4 +4,5 @@
 //! states in a `SAFETY` comment what it relies on. No policy lives here.
 #![allow(unsafe_code)]
 
+pub mod children;
 pub mod process;
