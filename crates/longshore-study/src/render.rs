@@ -23,8 +23,8 @@ pub fn text(report: &Report) -> String {
         let _ = writeln!(out, "  {sentence}");
     }
     out.push('\n');
-    out.push_str(&figures_table(report).text());
-    let comparisons = expectations_table(report);
+    out.push_str(&figures_table(report, Detail::Short).text());
+    let comparisons = expectations_table(report, Detail::Short);
     if !report.expectations.is_empty() {
         out.push('\n');
         out.push_str(&comparisons.text());
@@ -45,12 +45,16 @@ pub fn markdown(report: &Report) -> String {
     for sentence in &report.answer {
         let _ = writeln!(out, "- {sentence}");
     }
-    let _ = write!(out, "\n## Figures\n\n{}", figures_table(report).markdown());
+    let _ = write!(
+        out,
+        "\n## Figures\n\n{}",
+        figures_table(report, Detail::Full).markdown()
+    );
     if !report.expectations.is_empty() {
         let _ = write!(
             out,
             "\n## Expectations\n\n{}",
-            expectations_table(report).markdown()
+            expectations_table(report, Detail::Full).markdown()
         );
     }
     let remarks = remarks(report);
@@ -168,17 +172,25 @@ pub fn json(report: &Report) -> Result<String, serde_json::Error> {
     Ok(text)
 }
 
-fn figures_table(report: &Report) -> Table {
+/// How much a table holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// What fits a terminal.
+    Short,
+    /// Everything.
+    Full,
+}
+
+fn figures_table(report: &Report, detail: Detail) -> Table {
     let mut header = vec!["variant".to_owned(), "runs".to_owned()];
     for (index, metric) in report.metrics.iter().enumerate() {
         if index == 0 {
-            header.extend([
-                format!("{} median (95 %)", metric.name),
-                "min".to_owned(),
-                "first".to_owned(),
-                "cv".to_owned(),
-            ]);
-        } else {
+            header.push(format!("{} median (95 %)", metric.name));
+            header.push("min".to_owned());
+            if detail == Detail::Full {
+                header.extend(["first".to_owned(), "cv".to_owned()]);
+            }
+        } else if shown(index, detail) {
             header.push(metric.name.clone());
         }
     }
@@ -195,8 +207,10 @@ fn figures_table(report: &Report) -> Table {
                 if let Some(figure) = figure {
                     row[1] = figure.summary.count.to_string();
                 }
-                row.extend(main_cells(figure));
-            } else {
+                let cells = main_cells(figure);
+                let wanted = if detail == Detail::Full { 4 } else { 2 };
+                row.extend(cells.into_iter().take(wanted));
+            } else if shown(index, detail) {
                 row.push(
                     figure.map_or_else(dash, |figure| show(figure.summary.median, &figure.unit)),
                 );
@@ -213,6 +227,11 @@ fn figures_table(report: &Report) -> Table {
         table.add(row);
     }
     table
+}
+
+/// Of further metrics a terminal gets the first.
+fn shown(index: usize, detail: Detail) -> bool {
+    detail == Detail::Full || index < 2
 }
 
 fn main_cells(figure: Option<&Figure>) -> [String; 4] {
@@ -250,25 +269,30 @@ fn ratio_cell(variant: &Variant, figure: Option<&Figure>, reference: &Variant) -
         })
 }
 
-fn expectations_table(report: &Report) -> Table {
-    let header = [
+fn expectations_table(report: &Report, detail: Detail) -> Table {
+    let mut header = vec![
         "expectation",
         "expected",
         "observed",
         "measurement",
         "verdict",
-        "why",
     ];
-    let mut table = Table::new(header.map(str::to_owned).to_vec());
+    if detail == Detail::Full {
+        header.push("why");
+    }
+    let mut table = Table::new(header.into_iter().map(str::to_owned).collect());
     for expectation in &report.expectations {
-        table.add(vec![
+        let mut row = vec![
             format!("{} {}", expectation.variant.labels(), expectation.metric),
             expectation.expected.clone(),
             expectation.observed_text.clone(),
             short_validity(expectation),
             expectation.judgement.word().to_owned(),
-            expectation.why.clone(),
-        ]);
+        ];
+        if detail == Detail::Full {
+            row.push(expectation.why.clone());
+        }
+        table.add(row);
     }
     table
 }

@@ -422,6 +422,46 @@ impl Report {
         }
     }
 
+    /// How a valid variant compares to its reference, in the metric that is judged, else the first.
+    fn compared_in_words(&self, variant: &VariantReport) -> Option<String> {
+        let judged = self
+            .expectations
+            .iter()
+            .find(|expectation| expectation.variant == variant.variant)
+            .map(|expectation| expectation.metric.as_str());
+        let first = self.metrics.first()?.name.as_str();
+        let metric = judged.unwrap_or(first);
+        let of = |variant: &VariantReport| {
+            let figure = variant.figures.iter().find(|f| f.metric == metric)?;
+            Some((
+                show(figure.summary.median, &figure.unit),
+                figure.words.clone(),
+            ))
+        };
+        if variant.validity != Validity::Valid {
+            return None;
+        }
+        let (own, words) = of(variant)?;
+        let reference = self.reference.as_ref()?;
+        let other = variant.variant.with(reference);
+        let other = self
+            .variants
+            .iter()
+            .find(|report| report.variant == other)?;
+        let name = if metric == first {
+            String::new()
+        } else {
+            format!("{metric} ")
+        };
+        Some(format!(
+            "{}: {name}{own} against {} for {}; {}.",
+            variant.variant.labels(),
+            of(other)?.0,
+            reference.labels(),
+            words?,
+        ))
+    }
+
     fn in_words(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         let count = |judgement: Judgement| {
@@ -453,36 +493,8 @@ impl Report {
             )),
             Verdict::NothingExpected => {}
         }
-        let Some(metric) = self.metrics.first() else {
-            return sentences;
-        };
         for variant in &self.variants {
-            let Some(figure) = variant
-                .figures
-                .iter()
-                .find(|figure| figure.metric == metric.name)
-            else {
-                continue;
-            };
-            if variant.validity != Validity::Valid {
-                continue;
-            }
-            if let (Some(words), Some(reference)) = (&figure.words, &self.reference) {
-                let other = variant.variant.with(reference);
-                let median = self
-                    .variants
-                    .iter()
-                    .find(|report| report.variant == other)
-                    .and_then(|report| report.figures.iter().find(|f| f.metric == metric.name))
-                    .map(|figure| show(figure.summary.median, &figure.unit))
-                    .unwrap_or_default();
-                sentences.push(format!(
-                    "{}: {} against {median} for {}; {words}.",
-                    variant.variant.labels(),
-                    show(figure.summary.median, &figure.unit),
-                    reference.labels(),
-                ));
-            }
+            sentences.extend(self.compared_in_words(variant));
         }
         if sentences.is_empty() {
             sentences.push("Measured without a reference or an expectation.".to_owned());

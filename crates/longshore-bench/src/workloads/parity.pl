@@ -3,7 +3,7 @@ use integer;
 
 sub compute {
     my ($state, $mixed) = (12345, 0);
-    for (1 .. 4_000_000) {
+    for (1 .. 10_000_000) {
         $state = ($state * 1103515245 + 12345) & 0x7fffffff;
         $mixed ^= $state;
     }
@@ -16,7 +16,7 @@ sub small_files {
     chomp(my @paths = <$lines>);
     close($lines);
     my ($seen, $check) = (0, 0);
-    for (1 .. 20) {
+    for (1 .. 40) {
         for my $path (@paths) {
             $seen += (stat($path))[7];
             open(my $file, '<:raw', $path) or die "$path: $!\n";

@@ -3,7 +3,7 @@ import sys
 
 def compute():
     state, mixed = 12345, 0
-    for _ in range(3_000_000):
+    for _ in range(10_000_000):
         state = (state * 1103515245 + 12345) & 0x7FFFFFFF
         mixed ^= state
     print("compute", state, mixed)
@@ -35,7 +35,7 @@ def small_files(listing):
     with open(listing, encoding="utf-8", errors="surrogateescape") as lines:
         paths = lines.read().split("\n")
     seen, check = 0, 0
-    for _ in range(6):
+    for _ in range(16):
         for path in paths:
             seen += os.stat(path).st_size
             descriptor = os.open(path, os.O_RDONLY)

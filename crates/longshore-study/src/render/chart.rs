@@ -56,11 +56,8 @@ impl Axis {
     }
 }
 
-/// The charts of the first metric, one for each group.
+/// One chart for each group and metric: the first metric, and those that expectations are about.
 pub(super) fn charts(report: &Report) -> Vec<Chart> {
-    let Some(metric) = report.metrics.first() else {
-        return Vec::new();
-    };
     let mut groups: Vec<(Variant, Vec<&VariantReport>)> = Vec::new();
     for variant in report.variants.iter().filter(|v| !v.figures.is_empty()) {
         let key = group_key(report, &variant.variant);
@@ -69,17 +66,26 @@ pub(super) fn charts(report: &Report) -> Vec<Chart> {
             None => groups.push((key, vec![variant])),
         }
     }
-    groups
-        .iter()
-        .map(|(key, members)| Chart {
-            title: if key.0.is_empty() {
-                metric.title.clone()
-            } else {
-                format!("{}: {}", key.labels(), metric.title)
-            },
-            svg: draw(report, metric, key, members),
-        })
-        .collect()
+    let mut charts = Vec::new();
+    for (key, members) in &groups {
+        for (index, metric) in report.metrics.iter().enumerate() {
+            let judged = report.expectations.iter().any(|expectation| {
+                expectation.metric == metric.name && group_key(report, &expectation.variant) == *key
+            });
+            if index > 0 && !judged {
+                continue;
+            }
+            charts.push(Chart {
+                title: if key.0.is_empty() {
+                    metric.title.clone()
+                } else {
+                    format!("{}: {}", key.labels(), metric.title)
+                },
+                svg: draw(report, metric, key, members),
+            });
+        }
+    }
+    charts
 }
 
 /// What the variants of one chart have in common.
@@ -404,7 +410,7 @@ fn ratio_panel(
         text(
             svg,
             x,
-            middle - 12.0,
+            middle - 11.0,
             "value mid",
             &format!("{}x", trimmed(ratio.value)),
         );

@@ -5,7 +5,7 @@ use minijinja::{AutoEscape, Environment};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{chart, expectations_table, figures_table, remarks};
+use super::{Detail, chart, expectations_table, figures_table, remarks};
 use crate::report::{Report, Verdict};
 use crate::verdict::{Judgement, Validity};
 
@@ -53,8 +53,8 @@ pub fn html(report: &Report) -> Result<String, minijinja::Error> {
         Verdict::Invalid => ("invalid", "open"),
         Verdict::NothingExpected => ("measured", "plain"),
     };
-    let figures = figures_table(report);
-    let expectations = expectations_table(report);
+    let figures = figures_table(report, Detail::Full);
+    let expectations = expectations_table(report, Detail::Full);
     let mut host = Vec::new();
     let conditions = report.host.get("conditions").unwrap_or(&report.host);
     flatten("", conditions, &mut host);
