@@ -2,10 +2,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+
+use crate::account::account_of;
 
 /// The calling user's identity and surroundings, as the kernel and the environment have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,42 +97,5 @@ impl Session {
             .iter()
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.as_os_str())
-    }
-}
-
-struct Account {
-    name: OsString,
-    home: PathBuf,
-}
-
-/// Finds the account of `uid` in the text of passwd(5).
-fn account_of(uid: u32, passwd: &[u8]) -> Option<Account> {
-    passwd.split(|&byte| byte == b'\n').find_map(|line| {
-        let mut fields = line.split(|&byte| byte == b':');
-        let name = fields.next()?;
-        let id = std::str::from_utf8(fields.nth(1)?).ok()?;
-        if id.parse::<u32>() != Ok(uid) {
-            return None;
-        }
-        let home = fields.nth(2)?;
-        Some(Account {
-            name: OsStr::from_bytes(name).to_owned(),
-            home: PathBuf::from(OsStr::from_bytes(home)),
-        })
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_account_of_a_uid_is_found_among_others() {
-        let passwd =
-            b"root:x:0:0:root:/root:/bin/bash\nbroken\nalice:x:1000:1000:A:/home/alice:/bin/sh\n";
-        let account = account_of(1000, passwd).expect("alice is in the list");
-        assert_eq!(account.name, "alice");
-        assert_eq!(account.home, Path::new("/home/alice"));
-        assert!(account_of(1, passwd).is_none());
     }
 }

@@ -1,4 +1,9 @@
-//! This process and its signals.
+//! This process: its dispositions, its children, its replacement by another program.
+
+use std::convert::Infallible;
+use std::ffi::{CStr, CString, c_char};
+use std::io;
+use std::process::Command;
 
 /// Sets SIGPIPE back to its default, which the Rust runtime changed to "ignore".
 ///
@@ -9,4 +14,84 @@ pub fn restore_sigpipe() {
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
+}
+
+/// Which side of a [`fork`] this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fork {
+    /// The process that called, with the id of its new child.
+    Parent(i32),
+    /// The new process.
+    Child,
+}
+
+/// Duplicates this process (fork(2)).
+///
+/// # Errors
+///
+/// `EAGAIN` where the number of processes is limited, `ENOMEM` also where the first process of
+/// this pid namespace has ended.
+///
+/// # Panics
+///
+/// Where this process has threads: their locks would stay locked in the child for ever.
+pub fn fork() -> io::Result<Fork> {
+    assert!(
+        is_single_threaded(),
+        "a process with threads may not fork without exec"
+    );
+    // SAFETY: there is one thread, so the child's copy of the memory is consistent.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        child => Ok(Fork::Parent(child)),
+    }
+}
+
+fn is_single_threaded() -> bool {
+    // A directory has one link for each subdirectory and two of its own.
+    std::fs::metadata("/proc/self/task")
+        .map(|tasks| std::os::unix::fs::MetadataExt::nlink(&tasks) <= 3)
+        .unwrap_or(true)
+}
+
+/// Replaces this process by `program` (execve(2)); returns only on failure.
+///
+/// # Errors
+///
+/// Whatever the kernel says: `ENOENT`, `EACCES`, `ENOEXEC`, `E2BIG`.
+pub fn replace(
+    program: &CStr,
+    arguments: &[CString],
+    environment: &[CString],
+) -> io::Result<Infallible> {
+    let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+        strings
+            .iter()
+            .map(|string| string.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    // SAFETY: both lists end with a null pointer and hold pointers to strings that end with NUL
+    // and live in the caller's slices.
+    unsafe {
+        libc::execve(program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Ends this process at once, without running anything of the runtime's (_exit(2)).
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: takes a number and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Lets the command run with exactly this signal mask empty of blocked signals.
+///
+/// For helpers that are started while this process holds its signals back.
+pub fn with_signals_unblocked(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: sigprocmask is async-signal-safe and touches only the child.
+    unsafe { command.pre_exec(|| crate::signal::Mask::default().restore()) }
 }

@@ -24,7 +24,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn status(self) -> u8 {
+    /// The exit status that stands for this kind.
+    pub(crate) fn exit_code(self) -> ExitCode {
+        ExitCode::from(self.status())
+    }
+
+    /// The exit status that tells it.
+    pub(crate) fn status(self) -> u8 {
         match self {
             Kind::Failed => 1,
             Kind::Usage => 2,
@@ -69,6 +75,12 @@ impl CommandError {
         CommandError::new(kind, message)
     }
 
+    /// Sorts the error anew, where a command has a status of its own for it.
+    pub(crate) fn with_kind(mut self, kind: Kind) -> CommandError {
+        self.kind = kind;
+        self
+    }
+
     /// Adds what was being done, as in `while starting image.sif`.
     pub(crate) fn context(mut self, context: impl Into<String>) -> CommandError {
         self.contexts.push(context.into());
@@ -83,7 +95,7 @@ impl CommandError {
 
     /// The exit status of the process that ends with this error.
     pub(crate) fn status(&self) -> ExitCode {
-        ExitCode::from(self.kind.status())
+        self.kind.exit_code()
     }
 }
 

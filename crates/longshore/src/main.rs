@@ -5,6 +5,7 @@
 
 mod commands;
 mod error;
+mod progress;
 mod ui;
 
 use std::process::ExitCode;
@@ -34,7 +35,9 @@ struct Cli {
 
 fn main() -> ExitCode {
     longshore_sys::process::restore_sigpipe();
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(commands::action::understand_docker(
+        std::env::args_os().collect(),
+    ));
     let verbosity = match (cli.quiet, cli.verbose) {
         (true, _) => Verbosity::Quiet,
         (_, true) => Verbosity::Verbose,

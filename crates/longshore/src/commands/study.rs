@@ -182,7 +182,9 @@ pub(crate) fn measure(
         None => session.cwd.join(default_folder(&study.name)),
     };
     let folder = ResultFolder::create(&path).map_err(folder_error)?;
-    let host = json!({ "conditions": Conditions::probe() });
+    let conditions = Conditions::probe();
+    warn_of_load(ui, &conditions);
+    let host = json!({ "conditions": conditions });
     folder
         .write("study.toml", &study.text)
         .map_err(folder_error)?;
@@ -250,6 +252,17 @@ pub(crate) fn measure(
     Ok(status(report.verdict))
 }
 
+/// Tells beforehand that times will scatter, while the user can still wait for a quieter hour.
+fn warn_of_load(ui: &mut Ui, conditions: &Conditions) {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if let Some(load) = conditions.load_1min.filter(|load| *load > cpus as f64) {
+        ui.warning(&format!(
+            "this machine is busy (load {load:.1} on {cpus} CPUs): times will scatter, and more \
+             rounds may be needed"
+        ));
+    }
+}
+
 /// `longshore-results/<study>-<time>`, below the current folder.
 fn default_folder(name: &str) -> PathBuf {
     let time = jiff::Timestamp::now()
@@ -261,8 +274,8 @@ fn default_folder(name: &str) -> PathBuf {
 fn status(verdict: Verdict) -> ExitCode {
     match verdict {
         Verdict::Pass | Verdict::NothingExpected => DONE,
-        Verdict::Below => ExitCode::from(1),
-        Verdict::Inconclusive | Verdict::Invalid => ExitCode::from(3),
+        Verdict::Below => ExitCode::from(Kind::Failed.status()),
+        Verdict::Inconclusive | Verdict::Invalid => ExitCode::from(Kind::Partial.status()),
     }
 }
 

@@ -1,0 +1,721 @@
+//! Puts the container's file systems together and makes them the root.
+//!
+//! Everything is done through descriptors: a mount is made detached, restricted while nobody can
+//! see it, and moved to a place that was looked up inside of the new root, so that no link of the
+//! image can lead a mount out of it.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use longshore_sys::mount::{self, Reach, Restrictions};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
+
+use crate::facts::{Kind, open_inside};
+use crate::mounts::{Limits, Necessity, Source};
+use crate::plan::{BindPoint, Mount, Root, RunPlan, Upper};
+
+use super::{StartError, failed, failed_with_hint};
+
+/// Makes the file systems of the plan and moves this process into them; it ends at `/`.
+pub(super) fn assemble(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+    // Modes are given as they shall be; the caller's mask comes back before the program starts.
+    let umask = rustix::process::umask(Mode::empty());
+    let assembled = assemble_unmasked(plan, tell);
+    rustix::process::umask(umask);
+    assembled
+}
+
+fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+    let image_path = match &plan.root {
+        Root::Directory { path, .. } | Root::Layers { path, .. } => path,
+    };
+    let image = rustix::fs::open(
+        image_path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(failed(
+        "open",
+        format!("open the image directory {}", image_path.display()),
+    ))?;
+    // All that comes from the host is taken before the first mount could hide it.
+    let mut ready = Vec::with_capacity(plan.mounts.len());
+    for mount in &plan.mounts {
+        match detached(mount) {
+            Ok(tree) => ready.push((mount, tree)),
+            Err(error) => refused(mount, error, tell)?,
+        }
+    }
+    let stage = Stage::new(&image, plan)?;
+    let root = stage.root(plan, tell)?;
+    for (mount, tree) in ready {
+        if let Err(error) = stage.attach(&root, mount, tree) {
+            refused(mount, error, tell)?;
+        }
+    }
+    if let Root::Layers {
+        upper: Upper::None, ..
+    } = &plan.root
+    {
+        restrict(
+            &root,
+            READ_ONLY_ROOT,
+            Reach::Mount,
+            "make the root read-only",
+        )?;
+    }
+    change_root(&root)
+}
+
+const READ_ONLY_ROOT: Restrictions = Restrictions {
+    read_only: true,
+    no_suid: true,
+    no_dev: true,
+};
+const WRITABLE_ROOT: Restrictions = Restrictions {
+    read_only: false,
+    no_suid: true,
+    no_dev: true,
+};
+
+/// A mount that could not be made ends the start if it was asked for, else it is told.
+fn refused(mount: &Mount, error: StartError, tell: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+    match mount.necessity {
+        Necessity::Asked => Err(error),
+        Necessity::Default => {
+            let cause = std::error::Error::source(&error)
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            tell(&format!("left out: {error}: {cause}"));
+            Ok(())
+        }
+        Necessity::Nicety => Ok(()),
+    }
+}
+
+fn restrictions(limits: Limits) -> Restrictions {
+    Restrictions {
+        read_only: limits.read_only,
+        no_suid: limits.no_suid,
+        no_dev: limits.no_dev,
+    }
+}
+
+fn restrict(
+    tree: &OwnedFd,
+    restrictions: Restrictions,
+    reach: Reach,
+    doing: &str,
+) -> Result<(), StartError> {
+    mount::restrict(tree.as_fd(), restrictions, reach).map_err(failed_with_hint(
+        "mount_setattr",
+        doing,
+        old_kernel,
+    ))
+}
+
+fn old_kernel(error: &io::Error) -> Option<String> {
+    (error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()))
+        .then(|| "Longshore needs Linux 5.12 or later here".to_owned())
+}
+
+/// What a mount will show, not yet attached anywhere; `None` for files that Longshore writes and
+/// for links.
+fn detached(planned: &Mount) -> Result<Option<OwnedFd>, StartError> {
+    let target = planned.target.display();
+    let (tree, reach) = match &planned.source {
+        Source::Bind { path } => (bound(path, &planned.target)?, Reach::Tree),
+        Source::HostDir { path, mode } => {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path)
+                .and_then(|()| {
+                    // A directory that belongs to somebody else keeps its permissions.
+                    let _ = rustix::fs::chmod(path, Mode::from_raw_mode(*mode));
+                    Ok(())
+                })
+                .map_err(failed(
+                    "mkdir",
+                    format!("make the directory {}", path.display()),
+                ))?;
+            (bound(path, &planned.target)?, Reach::Tree)
+        }
+        Source::Tmpfs { mode, size_bytes } => {
+            let mut options = vec![("mode", format!("{mode:o}"))];
+            options.extend(size_bytes.map(|bytes| ("size", bytes.to_string())));
+            (
+                made(
+                    "tmpfs",
+                    &options,
+                    &format!("a temporary file system for {target}"),
+                )?,
+                Reach::Mount,
+            )
+        }
+        Source::Proc => (
+            made("proc", &[], "the container's own /proc")?,
+            Reach::Mount,
+        ),
+        Source::Devpts => {
+            let options = [("ptmxmode", "0666".to_owned()), ("mode", "0620".to_owned())];
+            (
+                made("devpts", &options, "the container's own /dev/pts")?,
+                Reach::Mount,
+            )
+        }
+        Source::Mqueue => (
+            made("mqueue", &[], "the container's own /dev/mqueue")?,
+            Reach::Mount,
+        ),
+        Source::Generated { .. } | Source::Link { .. } => return Ok(None),
+    };
+    let wanted = restrictions(planned.limits);
+    if !wanted.is_empty() {
+        restrict(
+            &tree,
+            wanted,
+            reach,
+            &format!("restrict the mount at {target}"),
+        )?;
+    }
+    Ok(Some(tree))
+}
+
+fn bound(path: &Path, target: &Path) -> Result<OwnedFd, StartError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE;
+    rustix::mount::open_tree(CWD, path, flags).map_err(failed_with_hint(
+        "open_tree",
+        format!("bind {} to {}", path.display(), target.display()),
+        old_kernel,
+    ))
+}
+
+/// A new file system of the kernel's.
+fn made(kind: &'static str, options: &[(&str, String)], what: &str) -> Result<OwnedFd, StartError> {
+    let doing = || format!("make {what}");
+    let hint = |error: &io::Error| {
+        (kind == "proc" && error.raw_os_error() == Some(Errno::PERM.raw_os_error())).then(|| {
+            "an outer container hides parts of its /proc, and the kernel then refuses a new one; leave out `--pid`"
+                .to_owned()
+        })
+    };
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)
+        .map_err(failed_with_hint("fsopen", doing(), old_kernel))?;
+    for (name, value) in options {
+        rustix::mount::fsconfig_set_string(&context, *name, value.as_str()).map_err(failed(
+            "fsconfig",
+            format!("{} with {name}={value}", doing()),
+        ))?;
+    }
+    rustix::mount::fsconfig_create(&context).map_err(failed_with_hint(
+        "fsconfig",
+        doing(),
+        hint,
+    ))?;
+    rustix::mount::fsmount(
+        &context,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::empty(),
+    )
+    .map_err(failed_with_hint("fsmount", doing(), hint))
+}
+
+fn attach_to(tree: &OwnedFd, place: impl AsFd) -> io::Result<()> {
+    rustix::mount::move_mount(
+        tree,
+        "",
+        place,
+        "",
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH,
+    )?;
+    Ok(())
+}
+
+/// Where the parts are put together: on top of the image directory, which only this process sees
+/// covered.
+struct Stage<'i> {
+    image: &'i OwnedFd,
+    /// Holds the files that Longshore writes, the bind points and the writable layer.
+    own: Option<OwnedFd>,
+}
+
+impl Stage<'_> {
+    fn new<'i>(image: &'i OwnedFd, plan: &RunPlan) -> Result<Stage<'i>, StartError> {
+        let writes = plan
+            .mounts
+            .iter()
+            .any(|mount| matches!(mount.source, Source::Generated { .. }));
+        let own = if writes || matches!(plan.root, Root::Layers { .. }) {
+            let tree = made(
+                "tmpfs",
+                &[("mode", "0755".to_owned())],
+                "a temporary file system for the container's files",
+            )?;
+            // Binding out of a file system, and laying one over another, needs it to be attached.
+            attach_to(&tree, image)
+                .map_err(failed("move_mount", "attach a temporary file system"))?;
+            Some(tree)
+        } else {
+            None
+        };
+        Ok(Stage { image, own })
+    }
+
+    fn own(&self) -> &OwnedFd {
+        self.own
+            .as_ref()
+            .expect("made whenever the plan writes files or has layers")
+    }
+
+    /// Makes the root file system and attaches it.
+    fn root(&self, plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<OwnedFd, StartError> {
+        match &plan.root {
+            Root::Directory { path, read_only } => {
+                let doing = format!("bind the image {}", path.display());
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                    | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                    | OpenTreeFlags::AT_RECURSIVE
+                    | OpenTreeFlags::AT_EMPTY_PATH;
+                let tree = rustix::mount::open_tree(self.image, "", flags)
+                    .map_err(failed_with_hint("open_tree", &doing, old_kernel))?;
+                let limits = if *read_only {
+                    READ_ONLY_ROOT
+                } else {
+                    WRITABLE_ROOT
+                };
+                restrict(&tree, limits, Reach::Tree, &doing)?;
+                attach_to(&tree, self.image).map_err(failed("move_mount", &doing))?;
+                Ok(tree)
+            }
+            Root::Layers {
+                path,
+                bind_points,
+                read_only,
+                upper,
+            } => {
+                let mut layers = Vec::new();
+                for layer in read_only {
+                    layers.push(open_layer(&layer.path)?);
+                }
+                layers.reverse();
+                let layered = self.overlay(plan, bind_points, layers, upper);
+                match layered {
+                    Err(error) if *upper == Upper::None && read_only.is_empty() => {
+                        tell(&format!(
+                            "overlay is refused here ({}), so the bind points are made in a temporary root",
+                            std::error::Error::source(&error)
+                                .map(ToString::to_string)
+                                .unwrap_or_default()
+                        ));
+                        self.underlay(path, bind_points)
+                    }
+                    layered => layered,
+                }
+            }
+        }
+    }
+
+    fn overlay(
+        &self,
+        plan: &RunPlan,
+        bind_points: &[BindPoint],
+        layers: Vec<OwnedFd>,
+        upper: &Upper,
+    ) -> Result<OwnedFd, StartError> {
+        let doing = "lay an overlay over the image";
+        let mut lower = layers;
+        if !bind_points.is_empty() {
+            lower.push(self.bind_point_layer(bind_points)?);
+        }
+        let lower = lower
+            .iter()
+            .chain([self.image])
+            .map(descriptor_path)
+            .collect::<Vec<_>>()
+            .join(":");
+        let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)
+            .map_err(failed_with_hint("fsopen", doing, overlay_hint))?;
+        let set = |name: &str, value: &str| {
+            rustix::mount::fsconfig_set_string(&context, name, value)
+                .map_err(failed("fsconfig", format!("{doing}: {name}={value}")))
+        };
+        set("source", "longshore")?;
+        set("lowerdir", &lower)?;
+        // Descriptors must stay open until the file system is made.
+        let upper_directories = self.upper_directories(upper, plan)?;
+        if let Some((upper, work)) = &upper_directories {
+            set("upperdir", &descriptor_path(upper))?;
+            set("workdir", &descriptor_path(work))?;
+        }
+        if plan.namespaces.user {
+            rustix::mount::fsconfig_set_flag(&context, "userxattr").map_err(failed_with_hint(
+                "fsconfig",
+                format!("{doing}: userxattr"),
+                overlay_hint,
+            ))?;
+        }
+        rustix::mount::fsconfig_create(&context).map_err(failed_with_hint(
+            "fsconfig",
+            doing,
+            overlay_hint,
+        ))?;
+        let tree = rustix::mount::fsmount(
+            &context,
+            FsMountFlags::FSMOUNT_CLOEXEC,
+            MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+        )
+        .map_err(failed_with_hint("fsmount", doing, overlay_hint))?;
+        attach_to(&tree, self.image).map_err(failed("move_mount", doing))?;
+        Ok(tree)
+    }
+
+    /// The directories that take writes, made if they are not there.
+    fn upper_directories(
+        &self,
+        upper: &Upper,
+        _plan: &RunPlan,
+    ) -> Result<Option<(OwnedFd, OwnedFd)>, StartError> {
+        let (base, shown) = match upper {
+            Upper::None => return Ok(None),
+            Upper::Tmpfs => (
+                self.own()
+                    .try_clone()
+                    .map_err(failed("dup", "keep a descriptor"))?,
+                PathBuf::from("memory"),
+            ),
+            Upper::Directory { path } => {
+                let directory = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+                    .map_err(failed_with_hint("open", format!("open the overlay directory {}", path.display()), |_| {
+                        Some("make the directory first; image files as overlays are not supported yet".into())
+                    }))?;
+                (directory, path.clone())
+            }
+        };
+        let open = |name: &str| {
+            let doing = format!("make {name} in the overlay directory {}", shown.display());
+            make_directory(base.as_fd(), OsStr::new(name), root_mode(self.image))
+                .map_err(failed("mkdirat", &doing))?;
+            open_directory(base.as_fd(), name).map_err(failed("openat", &doing))
+        };
+        Ok(Some((open("upper")?, open("work")?)))
+    }
+
+    /// A layer that holds nothing but the bind points, with the permissions of the image's directories.
+    fn bind_point_layer(&self, bind_points: &[BindPoint]) -> Result<OwnedFd, StartError> {
+        let doing = "make the bind points that the image does not have";
+        make_directory(
+            self.own().as_fd(),
+            OsStr::new("points"),
+            root_mode(self.image),
+        )
+        .map_err(failed("mkdirat", doing))?;
+        let layer =
+            open_directory(self.own().as_fd(), "points").map_err(failed("openat", doing))?;
+        for point in bind_points {
+            let path = relative(&point.path);
+            let mut above: Vec<&Path> = path
+                .ancestors()
+                .skip(1)
+                .filter(|above| !above.as_os_str().is_empty())
+                .collect();
+            above.reverse();
+            let doing = || format!("make the bind point {}", point.path.display());
+            for directory in above {
+                let mode = directory_mode(self.image, directory).unwrap_or(0o755);
+                make_directory(layer.as_fd(), directory.as_os_str(), mode)
+                    .map_err(failed("mkdirat", doing()))?;
+            }
+            make_point(layer.as_fd(), path.as_os_str(), point.kind)
+                .map_err(failed("mkdirat", doing()))?;
+        }
+        Ok(layer)
+    }
+
+    /// A root in memory into which everything of the image is bound but what makes room for the
+    /// bind points. It is what works where overlay does not.
+    fn underlay(
+        &self,
+        image_path: &Path,
+        bind_points: &[BindPoint],
+    ) -> Result<OwnedFd, StartError> {
+        let mode = root_mode(self.image);
+        let root = made(
+            "tmpfs",
+            &[("mode", format!("{mode:o}"))],
+            "a temporary root",
+        )?;
+        attach_to(&root, self.image).map_err(failed("move_mount", "attach a temporary root"))?;
+        let mut tree = PointTree::default();
+        for point in bind_points {
+            tree.insert(relative(&point.path), point.kind);
+        }
+        let source = open_directory(self.image.as_fd(), ".").map_err(failed(
+            "openat",
+            format!("read the image directory {}", image_path.display()),
+        ))?;
+        tree.fill(&root, Some(&source), Path::new("/"))?;
+        Ok(root)
+    }
+
+    /// Moves a detached mount to its place.
+    fn attach(
+        &self,
+        root: &OwnedFd,
+        planned: &Mount,
+        tree: Option<OwnedFd>,
+    ) -> Result<(), StartError> {
+        let target = &planned.target;
+        let doing = || format!("mount {} ({})", target.display(), planned.reason);
+        if let Source::Link { to } = &planned.source {
+            let (parent, name) = parent_inside(root, target).map_err(failed("openat2", doing()))?;
+            return rustix::fs::symlinkat(to, &parent, name).map_err(failed("symlinkat", doing()));
+        }
+        if let Some(kind) = planned.make {
+            make_inside(root, target, kind).map_err(failed("mkdirat", doing()))?;
+        }
+        let tree = match (tree, &planned.source) {
+            (Some(tree), _) => tree,
+            (None, Source::Generated { content }) => {
+                self.written(target, content, planned.limits)?
+            }
+            (None, _) => unreachable!("only files of our own come without a tree"),
+        };
+        let place =
+            open_inside(root.as_fd(), target, OFlags::PATH).map_err(failed("openat2", doing()))?;
+        attach_to(&tree, &place).map_err(failed("move_mount", doing()))
+    }
+
+    /// A file of our own, ready to be mounted.
+    fn written(
+        &self,
+        target: &Path,
+        content: &[u8],
+        limits: Limits,
+    ) -> Result<OwnedFd, StartError> {
+        use std::io::Write as _;
+        let doing = || format!("write {} for the container", target.display());
+        // Names are unique: each is the whole path in one component.
+        let name: Vec<u8> = target
+            .as_os_str()
+            .as_bytes()
+            .iter()
+            .map(|&byte| if byte == b'/' { b'%' } else { byte })
+            .collect();
+        let name = OsStr::from_bytes(&name);
+        let file = rustix::fs::openat(
+            self.own(),
+            name,
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o644),
+        )
+        .map_err(failed("openat", doing()))?;
+        std::fs::File::from(file)
+            .write_all(content)
+            .map_err(failed("write", doing()))?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = rustix::mount::open_tree(self.own(), name, flags)
+            .map_err(failed("open_tree", doing()))?;
+        restrict(&tree, restrictions(limits), Reach::Mount, &doing())?;
+        Ok(tree)
+    }
+}
+
+fn overlay_hint(error: &io::Error) -> Option<String> {
+    Some(match Errno::from_raw_os_error(error.raw_os_error()?) {
+        Errno::NODEV => "this kernel has no overlay file system loaded; root can `modprobe overlay`".into(),
+        Errno::PERM => "overlay for users needs Linux 5.11 or later".into(),
+        Errno::INVAL | Errno::OPNOTSUPP => {
+            "the file system of the overlay directory may not be usable for writes (NFS, Lustre and another overlay \
+             are not); a directory on a local disk is"
+                .into()
+        }
+        _ => return None,
+    })
+}
+
+/// Opens what an overlay directory holds: `upper` in it.
+fn open_layer(path: &Path) -> Result<OwnedFd, StartError> {
+    let doing = format!("open the overlay directory {}", path.display());
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path.join("upper"), flags, Mode::empty())
+        .or_else(|_| rustix::fs::open(path, flags, Mode::empty()))
+        .map_err(failed("open", doing))
+}
+
+fn descriptor_path(fd: &OwnedFd) -> String {
+    // A path with a comma or a colon in it would need escapes that kernels disagree about.
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+fn relative(path: &Path) -> &Path {
+    path.strip_prefix("/").unwrap_or(path)
+}
+
+fn open_directory(base: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(base, name, flags, Mode::empty())?)
+}
+
+fn root_mode(image: &OwnedFd) -> u32 {
+    rustix::fs::fstat(image).map_or(0o755, |status| status.st_mode & 0o7777)
+}
+
+fn directory_mode(image: &OwnedFd, path: &Path) -> Option<u32> {
+    let status = rustix::fs::statat(image, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    (FileType::from_raw_mode(status.st_mode) == FileType::Directory)
+        .then_some(status.st_mode & 0o7777)
+}
+
+/// Makes a directory unless there is one.
+fn make_directory(base: BorrowedFd<'_>, path: &OsStr, mode: u32) -> io::Result<()> {
+    match rustix::fs::mkdirat(base, path, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn make_point(base: BorrowedFd<'_>, path: &OsStr, kind: Kind) -> io::Result<()> {
+    match kind {
+        Kind::Directory => make_directory(base, path, 0o755),
+        Kind::File => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match rustix::fs::openat(base, path, flags, Mode::from_raw_mode(0o644)) {
+                Ok(_) | Err(Errno::EXIST) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+}
+
+fn parent_inside<'t>(root: &OwnedFd, target: &'t Path) -> io::Result<(OwnedFd, &'t OsStr)> {
+    let parent = target.parent().unwrap_or(Path::new("/"));
+    let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    Ok((open_inside(root.as_fd(), parent, OFlags::PATH)?, name))
+}
+
+/// Makes a mount point, and the directories above it, in a temporary file system of ours.
+fn make_inside(root: &OwnedFd, target: &Path, kind: Kind) -> io::Result<()> {
+    let parent = target.parent().unwrap_or(Path::new("/"));
+    if let Err(error) = open_inside(root.as_fd(), parent, OFlags::PATH) {
+        if error.kind() != io::ErrorKind::NotFound || parent == Path::new("/") {
+            return Err(error);
+        }
+        make_inside(root, parent, Kind::Directory)?;
+    }
+    let (parent, name) = parent_inside(root, target)?;
+    make_point(parent.as_fd(), name, kind)
+}
+
+/// The bind points of an underlay, as a tree of names.
+#[derive(Default)]
+struct PointTree {
+    below: BTreeMap<OsString, PointTree>,
+    kind: Option<Kind>,
+}
+
+impl PointTree {
+    fn insert(&mut self, path: &Path, kind: Kind) {
+        let mut node = self;
+        for name in path.components() {
+            node = node.below.entry(name.as_os_str().to_owned()).or_default();
+        }
+        node.kind = Some(kind);
+    }
+
+    /// Fills `place` with the entries of `source` and with the bind points.
+    fn fill(
+        &self,
+        place: &OwnedFd,
+        source: Option<&OwnedFd>,
+        shown: &Path,
+    ) -> Result<(), StartError> {
+        let doing =
+            |name: &OsStr| format!("bind {} into a temporary root", shown.join(name).display());
+        if let Some(source) = source {
+            let entries = rustix::fs::Dir::read_from(source)
+                .map_err(failed("getdents64", doing(OsStr::new(""))))?;
+            for entry in entries {
+                let entry = entry.map_err(failed("getdents64", doing(OsStr::new(""))))?;
+                let name = OsStr::from_bytes(entry.file_name().to_bytes());
+                if name != "." && name != ".." && !self.below.contains_key(name) {
+                    rebind(place, source, name).map_err(failed("open_tree", doing(name)))?;
+                }
+            }
+        }
+        for (name, node) in &self.below {
+            if node.below.is_empty() {
+                let kind = node.kind.unwrap_or(Kind::Directory);
+                make_point(place.as_fd(), name, kind).map_err(failed("mkdirat", doing(name)))?;
+                continue;
+            }
+            let inner = source.and_then(|source| {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                rustix::fs::openat(source, name.as_os_str(), flags, Mode::empty()).ok()
+            });
+            let mode = inner.as_ref().map_or(0o755, root_mode);
+            make_directory(place.as_fd(), name, mode).map_err(failed("mkdirat", doing(name)))?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let made = rustix::fs::openat(place, name.as_os_str(), flags, Mode::empty())
+                .map_err(failed("openat", doing(name)))?;
+            node.fill(&made, inner.as_ref(), &shown.join(name))?;
+        }
+        Ok(())
+    }
+}
+
+fn rebind(place: &OwnedFd, source: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    let status = rustix::fs::statat(source, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let kind = match FileType::from_raw_mode(status.st_mode) {
+        FileType::Symlink => {
+            let to = rustix::fs::readlinkat(source, name, Vec::new())?;
+            rustix::fs::symlinkat(to, place, name)?;
+            return Ok(());
+        }
+        FileType::Directory => Kind::Directory,
+        _ => Kind::File,
+    };
+    make_point(place.as_fd(), name, kind)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    let tree = rustix::mount::open_tree(source, name, flags)?;
+    mount::restrict(tree.as_fd(), READ_ONLY_ROOT, Reach::Tree)?;
+    rustix::mount::move_mount(
+        &tree,
+        "",
+        place,
+        name,
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )?;
+    Ok(())
+}
+
+/// Makes `root` the root of this process, with nothing of the host's left below it.
+fn change_root(root: &OwnedFd) -> Result<(), StartError> {
+    rustix::process::fchdir(root).map_err(failed("fchdir", "enter the new root"))?;
+    match rustix::process::pivot_root(".", ".") {
+        Ok(()) => rustix::mount::unmount(".", UnmountFlags::DETACH)
+            .map_err(failed("umount2", "let the old root go"))?,
+        // The root of some diskless nodes (rootfs) cannot be exchanged, only covered.
+        Err(Errno::INVAL) => {
+            rustix::mount::mount_move(".", "/")
+                .map_err(failed("mount", "move the new root over the old one"))?;
+            rustix::process::chroot(".").map_err(failed("chroot", "change into the new root"))?;
+        }
+        Err(error) => return Err(failed("pivot_root", "change into the new root")(error)),
+    }
+    rustix::process::chdir("/").map_err(failed("chdir", "go to the new root"))
+}

@@ -1,0 +1,693 @@
+//! Decides, from what was asked and what was found, everything that a start will do.
+//!
+//! Nothing here touches the system: a plan is data that can be printed, compared and tested.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use longshore_host::Session;
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::account;
+use crate::environment::{self, Environment, Variable};
+use crate::facts::{self, Facts, IdRanges, Kind, Place};
+use crate::mounts::{self, Limits, Necessity, Source, Wanted};
+use crate::rootfs::Rootfs;
+use crate::spec::{Action, OverlayDir, Pids, RunSpec, Writable};
+
+/// Everything that a start will do, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunPlan {
+    /// The image as its user named it.
+    #[serde(serialize_with = "crate::lossy::word")]
+    pub image: OsString,
+    /// Namespaces that are made.
+    pub namespaces: PlannedNamespaces,
+    /// Who the program is.
+    pub identity: PlannedIdentity,
+    /// What `/` is made of.
+    pub root: Root,
+    /// Mounts below `/`, in order.
+    pub mounts: Vec<Mount>,
+    /// Variables.
+    pub environment: Vec<Variable>,
+    /// What is started.
+    pub program: Program,
+    /// Where it starts: the first of these that is there.
+    pub directories: Vec<StartDirectory>,
+    /// The caller's umask is replaced by 022.
+    pub default_umask: bool,
+    /// What the user should know.
+    pub notices: Vec<String>,
+    /// What was chosen and why, for those who ask.
+    pub details: Vec<String>,
+}
+
+/// Namespaces that are made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedNamespaces {
+    /// A user namespace; absent where root needs none.
+    pub user: bool,
+    /// An own process namespace.
+    pub pid: bool,
+    /// Its first process is a small one of ours.
+    pub init: bool,
+    /// System V IPC and message queues.
+    pub ipc: bool,
+    /// Network.
+    pub net: bool,
+    /// Host name.
+    pub uts: bool,
+    /// The host name inside.
+    pub hostname: Option<String>,
+}
+
+/// Who the program is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedIdentity {
+    /// User id inside.
+    pub uid: u32,
+    /// Group id inside.
+    pub gid: u32,
+    /// How ids are mapped.
+    pub mapping: Mapping,
+    /// What is left of the capabilities.
+    pub capabilities: Capabilities,
+    /// As root: become this user before the start.
+    pub switch_uid: Option<u32>,
+    /// As root: with these groups.
+    pub switch_gids: Vec<u32>,
+}
+
+/// How the ids inside relate to those outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Mapping {
+    /// No user namespace: they are the same.
+    None,
+    /// One user and one group; everybody else appears as `nobody`.
+    Single {
+        /// The caller's user id.
+        outside_uid: u32,
+        /// The caller's group id.
+        outside_gid: u32,
+    },
+    /// The caller as root, and the ranges of ids that the administrator gave.
+    Ranges {
+        /// The caller's user id.
+        outside_uid: u32,
+        /// The caller's group id.
+        outside_gid: u32,
+        /// The others.
+        ranges: IdRanges,
+    },
+}
+
+/// What is left of the capabilities when the program starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Capabilities {
+    /// None.
+    None,
+    /// Those of the user namespace: root over the mapped ids.
+    OfNamespace,
+    /// Those that the caller has.
+    OfCaller {
+        /// Start from nothing.
+        none: bool,
+        /// Kept all the same.
+        add: Vec<String>,
+        /// Taken away.
+        drop: Vec<String>,
+    },
+}
+
+/// What `/` is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Root {
+    /// The image directory.
+    Directory {
+        /// On the host.
+        #[serde(serialize_with = "crate::lossy::path")]
+        path: PathBuf,
+        /// Nothing can be written.
+        read_only: bool,
+    },
+    /// The image directory with other layers over it.
+    Layers {
+        /// On the host.
+        #[serde(serialize_with = "crate::lossy::path")]
+        path: PathBuf,
+        /// Bind points that the image does not have.
+        bind_points: Vec<BindPoint>,
+        /// Directories laid over it that are only read, lowest first.
+        read_only: Vec<Layer>,
+        /// Where writes go.
+        upper: Upper,
+    },
+}
+
+/// A bind point that the image does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BindPoint {
+    /// Inside, links resolved.
+    #[serde(serialize_with = "crate::lossy::path")]
+    pub path: PathBuf,
+    /// What it has to be.
+    pub kind: Kind,
+}
+
+/// A directory laid over the image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Layer {
+    /// On the host.
+    #[serde(serialize_with = "crate::lossy::path")]
+    pub path: PathBuf,
+}
+
+/// Where writes go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Upper {
+    /// Nowhere.
+    None,
+    /// To memory, until the container ends.
+    Tmpfs,
+    /// To `upper` in this directory, with `work` beside it.
+    Directory {
+        /// On the host.
+        #[serde(serialize_with = "crate::lossy::path")]
+        path: PathBuf,
+    },
+}
+
+/// A mount below `/`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mount {
+    /// Inside.
+    #[serde(serialize_with = "crate::lossy::path")]
+    pub target: PathBuf,
+    /// What.
+    pub source: Source,
+    /// What may not be done through it.
+    pub limits: Limits,
+    /// Why.
+    pub reason: &'static str,
+    /// What happens when it is not possible.
+    pub necessity: Necessity,
+    /// The mount point is made first, in a temporary file system of the container's own.
+    pub make: Option<Kind>,
+}
+
+/// What is started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Program {
+    /// The program and its arguments.
+    #[serde(serialize_with = "crate::lossy::words")]
+    pub arguments: Vec<OsString>,
+    /// Where it is looked for when its name has no slash.
+    #[serde(serialize_with = "crate::lossy::word")]
+    pub search: OsString,
+}
+
+/// A place where the program may start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StartDirectory {
+    /// Inside.
+    #[serde(serialize_with = "crate::lossy::path")]
+    pub path: PathBuf,
+    /// It was asked for: nothing else will do.
+    pub asked: bool,
+}
+
+/// Why there can be no plan.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum PlanError {
+    /// What was to be bound is not there.
+    #[error("cannot bind {} to {}: {reason}", path.display(), target.display())]
+    Source {
+        /// On the host.
+        path: PathBuf,
+        /// Inside.
+        target: PathBuf,
+        /// The kernel's words.
+        reason: String,
+    },
+    /// A bind point is not there and cannot be made.
+    #[error("there is no {} to bind to: {reason}", target.display())]
+    Target {
+        /// Inside.
+        target: PathBuf,
+        /// Why it is not made.
+        reason: String,
+    },
+    /// A directory was to be bound to a file, or the other way round.
+    #[error("cannot bind {} to {}: one is a directory and the other is not", path.display(), target.display())]
+    Kinds {
+        /// On the host.
+        path: PathBuf,
+        /// Inside.
+        target: PathBuf,
+    },
+    /// Nothing says what to run.
+    #[error("no command was given to `{0}`")]
+    NoCommand(&'static str),
+    /// Options that exclude each other.
+    #[error("{0}")]
+    Conflict(&'static str),
+}
+
+/// Decides everything that starting `spec` on this image will do.
+///
+/// # Errors
+///
+/// [`PlanError`] where something that was asked for is not possible. A default that is not
+/// possible is a notice of the plan.
+pub fn plan(
+    spec: &RunSpec,
+    session: &Session,
+    rootfs: &Rootfs,
+    facts: &Facts,
+) -> Result<RunPlan, PlanError> {
+    let mut notices = Vec::new();
+    let mut details = Vec::new();
+    let identity = identity(spec, session, facts, &mut notices);
+    let mut wanted = mounts::wanted(spec, session);
+    fill_account_files(&mut wanted, spec, session, facts, &identity);
+    let mut placing = Placing {
+        facts,
+        in_place: facts::writes_in_place(spec) && spec.overlays.is_empty(),
+        bind_points: Vec::new(),
+        notices: &mut notices,
+        details: &mut details,
+    };
+    let mut mounts = Vec::with_capacity(wanted.len());
+    let mut left_out = vec![false; wanted.len()];
+    for index in 0..wanted.len() {
+        match placing.place(&wanted, index, &left_out)? {
+            Some(mount) => mounts.push(mount),
+            None => left_out[index] = true,
+        }
+    }
+    let bind_points = placing.bind_points;
+    let root = root(spec, rootfs, bind_points)?;
+    let Environment {
+        variables,
+        shell,
+        notices: more,
+    } = environment::environment(spec, session, rootfs, facts);
+    notices.extend(more);
+    let mut arguments = command(spec, rootfs, facts)?;
+    let search = variables
+        .iter()
+        .find(|variable| variable.name == "PATH")
+        .map(|variable| variable.value.clone())
+        .unwrap_or_default();
+    if let Some(finish) = shell {
+        details.push(format!(
+            "the image's own /bin/sh finishes the environment, because of {}",
+            finish.reason
+        ));
+        let mut through: Vec<OsString> = vec![
+            "/bin/sh".into(),
+            "-c".into(),
+            finish.script,
+            "longshore".into(),
+        ];
+        through.append(&mut arguments);
+        arguments = through;
+    }
+    Ok(RunPlan {
+        image: rootfs.name.clone(),
+        namespaces: namespaces(spec, session),
+        identity,
+        root,
+        mounts,
+        environment: variables,
+        program: Program { arguments, search },
+        directories: directories(spec, session, rootfs),
+        default_umask: spec.default_umask,
+        notices,
+        details,
+    })
+}
+
+fn namespaces(spec: &RunSpec, session: &Session) -> PlannedNamespaces {
+    PlannedNamespaces {
+        user: session.uid != 0 || spec.isolate.user,
+        pid: spec.isolate.pids != Pids::Shared,
+        init: spec.isolate.pids == Pids::WithInit,
+        ipc: spec.isolate.ipc,
+        net: spec.isolate.net,
+        uts: spec.isolate.uts || spec.hostname.is_some(),
+        hostname: spec
+            .hostname
+            .as_ref()
+            .map(|name| name.to_string_lossy().into_owned()),
+    }
+}
+
+fn identity(
+    spec: &RunSpec,
+    session: &Session,
+    facts: &Facts,
+    notices: &mut Vec<String>,
+) -> PlannedIdentity {
+    let (outside_uid, outside_gid) = (session.uid, session.gid);
+    let single = Mapping::Single {
+        outside_uid,
+        outside_gid,
+    };
+    let asked = &spec.identity;
+    let privileges = &asked.privileges;
+    let wants_privileges =
+        privileges.none || !privileges.add.is_empty() || !privileges.drop.is_empty();
+    if session.uid != 0 {
+        if !asked.gids.is_empty() || asked.uid.is_some() {
+            notices.push("`--security uid:` and `gid:` have an effect for root only".into());
+        }
+        if !privileges.add.is_empty() || !privileges.drop.is_empty() {
+            notices.push("`--add-caps` and `--drop-caps` have an effect for root only".into());
+        }
+    }
+    if mounts::appears_as_root(spec, session) {
+        let mapping = match &facts.id_ranges {
+            Some(ranges) => Mapping::Ranges {
+                outside_uid,
+                outside_gid,
+                ranges: ranges.clone(),
+            },
+            None => {
+                notices.push(format!(
+                    "only your own id is mapped to root, since {} has no range of ids in /etc/subuid and \
+                     /etc/subgid or newuidmap is not installed; programs that give files to other users, \
+                     such as package managers, will fail",
+                    session.user.to_string_lossy()
+                ));
+                single
+            }
+        };
+        return PlannedIdentity {
+            uid: 0,
+            gid: 0,
+            mapping,
+            capabilities: Capabilities::OfNamespace,
+            switch_uid: None,
+            switch_gids: Vec::new(),
+        };
+    }
+    let is_root = session.uid == 0;
+    let user_namespace = !is_root || spec.isolate.user;
+    let capabilities = match (is_root, user_namespace) {
+        (true, false) => Capabilities::OfCaller {
+            none: privileges.none,
+            add: privileges.add.clone(),
+            drop: privileges.drop.clone(),
+        },
+        (true, true) if !wants_privileges => Capabilities::OfNamespace,
+        _ => Capabilities::None,
+    };
+    let switching = is_root && !user_namespace;
+    let switch_uid = asked.uid.filter(|_| switching);
+    let switch_gids = if switching {
+        asked.gids.clone()
+    } else {
+        Vec::new()
+    };
+    PlannedIdentity {
+        uid: switch_uid.unwrap_or(session.uid),
+        gid: switch_gids.first().copied().unwrap_or(session.gid),
+        mapping: if user_namespace {
+            single
+        } else {
+            Mapping::None
+        },
+        capabilities,
+        switch_uid,
+        switch_gids,
+    }
+}
+
+fn fill_account_files(
+    wanted: &mut [Wanted],
+    spec: &RunSpec,
+    session: &Session,
+    facts: &Facts,
+    identity: &PlannedIdentity,
+) {
+    let home = mounts::home_inside(spec, session);
+    for mount in wanted {
+        let Source::Generated { content } = &mut mount.source else {
+            continue;
+        };
+        if mount.target == Path::new("/etc/passwd") {
+            *content = account::passwd(
+                &facts.passwd,
+                session,
+                identity.uid,
+                identity.gid,
+                home.as_os_str().as_bytes(),
+            );
+        } else if mount.target == Path::new("/etc/group") {
+            let mut gids = vec![identity.gid];
+            // Of the caller's other groups a mapping of one id shows none by name.
+            if identity.mapping == Mapping::None {
+                gids.extend(&session.groups);
+            }
+            *content = account::group(&facts.group, session, &gids, &facts.host_group);
+        }
+    }
+}
+
+struct Placing<'a> {
+    facts: &'a Facts,
+    in_place: bool,
+    bind_points: Vec<BindPoint>,
+    notices: &'a mut Vec<String>,
+    details: &'a mut Vec<String>,
+}
+
+impl Placing<'_> {
+    /// Finds the place of one mount; `None` where a default is left out.
+    fn place(
+        &mut self,
+        wanted: &[Wanted],
+        index: usize,
+        left_out: &[bool],
+    ) -> Result<Option<Mount>, PlanError> {
+        let mount = &wanted[index];
+        let target = &mount.target;
+        let kind = match (
+            &mount.source,
+            self.facts.sources.get(index).and_then(Option::as_ref),
+        ) {
+            (Source::Bind { path }, Some(Err(reason))) => {
+                let error = PlanError::Source {
+                    path: path.clone(),
+                    target: target.clone(),
+                    reason: reason.clone(),
+                };
+                return self.leave_out(mount, error);
+            }
+            (Source::Bind { .. }, Some(Ok(kind))) => *kind,
+            (Source::Generated { .. } | Source::Link { .. }, _) => Kind::File,
+            _ => Kind::Directory,
+        };
+        let cover = mounts::cover(wanted, index).filter(|&cover| !left_out[cover]);
+        let make = match cover.map(|cover| &wanted[cover].source) {
+            None => match self.facts.places.get(index).and_then(Option::as_ref) {
+                Some(Place::There(there)) if *there == kind => None,
+                Some(Place::There(_)) => return self.leave_out(mount, kinds(mount)),
+                Some(Place::Missing { parent, rest }) if !self.in_place => {
+                    self.bind_points.push(BindPoint {
+                        path: parent.join(rest),
+                        kind,
+                    });
+                    None
+                }
+                Some(Place::Blocked) => {
+                    let reason = "a file of the image stands where a directory is needed";
+                    return self.leave_out(mount, target_error(target, reason));
+                }
+                Some(Place::Missing { .. }) | None => {
+                    let reason = "the image does not have it, and with `--writable` nothing is laid over \
+                                  the image; make it in the image first";
+                    return self.leave_out(mount, target_error(target, reason));
+                }
+            },
+            Some(Source::Bind { path } | Source::HostDir { path, .. }) => {
+                match self.facts.places.get(index).and_then(Option::as_ref) {
+                    Some(Place::There(there)) if *there == kind => None,
+                    Some(Place::There(_)) => return self.leave_out(mount, kinds(mount)),
+                    _ => {
+                        let reason = format!(
+                            "it is not there in {} of the host; make it first",
+                            path.display()
+                        );
+                        return self.leave_out(mount, target_error(target, &reason));
+                    }
+                }
+            }
+            Some(Source::Tmpfs { .. }) => {
+                let cover = cover.expect("it has a source");
+                // The root of the file system is there; what lies below has to be made.
+                (wanted[cover].target != *target).then_some(kind)
+            }
+            Some(_) => {
+                let reason = "another mount of the container stands there";
+                return self.leave_out(mount, target_error(target, reason));
+            }
+        };
+        Ok(Some(Mount {
+            target: target.clone(),
+            source: mount.source.clone(),
+            limits: mount.limits,
+            reason: mount.reason,
+            necessity: mount.necessity,
+            make,
+        }))
+    }
+
+    fn leave_out(&mut self, mount: &Wanted, error: PlanError) -> Result<Option<Mount>, PlanError> {
+        match mount.necessity {
+            Necessity::Asked => return Err(error),
+            Necessity::Default => self.notices.push(format!("left out: {error}")),
+            Necessity::Nicety => self.details.push(format!("left out: {error}")),
+        }
+        Ok(None)
+    }
+}
+
+fn kinds(mount: &Wanted) -> PlanError {
+    PlanError::Kinds {
+        path: mount.host_path().unwrap_or(&mount.target).to_owned(),
+        target: mount.target.clone(),
+    }
+}
+
+fn target_error(target: &Path, reason: &str) -> PlanError {
+    PlanError::Target {
+        target: target.to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+fn root(spec: &RunSpec, rootfs: &Rootfs, bind_points: Vec<BindPoint>) -> Result<Root, PlanError> {
+    let path = rootfs.path.clone();
+    let (read_only, writable): (Vec<&OverlayDir>, Vec<&OverlayDir>) =
+        spec.overlays.iter().partition(|overlay| overlay.read_only);
+    let upper = match (spec.writable, writable.as_slice()) {
+        (_, [_, _, ..]) => {
+            return Err(PlanError::Conflict(
+                "only one `--overlay` can be written; add `:ro` to the others",
+            ));
+        }
+        (Writable::InPlace, [_]) => {
+            return Err(PlanError::Conflict(
+                "`--writable` changes the image itself and `--overlay` keeps it as it is; choose one",
+            ));
+        }
+        (Writable::Tmpfs, [_]) => {
+            return Err(PlanError::Conflict(
+                "`--writable-tmpfs` and a writable `--overlay` exclude each other; add `:ro` to the overlay",
+            ));
+        }
+        (Writable::Tmpfs, []) => Upper::Tmpfs,
+        (_, [overlay]) => Upper::Directory {
+            path: overlay.path.clone(),
+        },
+        (_, []) => Upper::None,
+    };
+    if upper == Upper::None && read_only.is_empty() && bind_points.is_empty() {
+        return Ok(Root::Directory {
+            path,
+            read_only: spec.writable != Writable::InPlace,
+        });
+    }
+    if spec.writable == Writable::InPlace {
+        return Err(PlanError::Conflict(
+            "`--writable` changes the image itself and `--overlay` keeps it as it is; choose one",
+        ));
+    }
+    Ok(Root::Layers {
+        path,
+        bind_points,
+        read_only: read_only
+            .into_iter()
+            .map(|overlay| Layer {
+                path: overlay.path.clone(),
+            })
+            .collect(),
+        upper,
+    })
+}
+
+fn command(spec: &RunSpec, rootfs: &Rootfs, facts: &Facts) -> Result<Vec<OsString>, PlanError> {
+    let config = &rootfs.config;
+    let arguments = match &spec.action {
+        Action::Exec(command) => command.clone(),
+        Action::Run(arguments) if facts.runscript => with("/.singularity.d/runscript", arguments),
+        Action::Run(arguments) => {
+            let arguments = if arguments.is_empty() {
+                &config.cmd
+            } else {
+                arguments
+            };
+            let command: Vec<OsString> =
+                config.entrypoint.iter().chain(arguments).cloned().collect();
+            // As Apptainer does where an image says nothing about itself.
+            if command.is_empty() {
+                vec!["/bin/sh".into()]
+            } else {
+                command
+            }
+        }
+        Action::Shell(Some(shell), arguments) => with(shell, arguments),
+        Action::Shell(None, arguments) if facts.bash => {
+            let mut command: Vec<OsString> = vec!["/bin/bash".into(), "--norc".into()];
+            command.extend(arguments.iter().cloned());
+            command
+        }
+        Action::Shell(None, arguments) => with("/bin/sh", arguments),
+        Action::Start(arguments) if facts.startscript => {
+            with("/.singularity.d/startscript", arguments)
+        }
+        // The first process of the instance holds it open without a program of the image.
+        Action::Start(_) => return Ok(Vec::new()),
+    };
+    if arguments.is_empty() {
+        return Err(PlanError::NoCommand(spec.action.word()));
+    }
+    Ok(arguments)
+}
+
+fn with(program: impl AsRef<OsStr>, arguments: &[OsString]) -> Vec<OsString> {
+    let mut command = vec![program.as_ref().to_owned()];
+    command.extend(arguments.iter().cloned());
+    command
+}
+
+fn directories(spec: &RunSpec, session: &Session, rootfs: &Rootfs) -> Vec<StartDirectory> {
+    let asked = |path: &Path| {
+        vec![StartDirectory {
+            path: path.to_owned(),
+            asked: true,
+        }]
+    };
+    if let Some(cwd) = &spec.cwd {
+        return asked(cwd);
+    }
+    if let (Action::Run(_), Some(directory)) = (&spec.action, &rootfs.config.working_dir) {
+        return asked(directory);
+    }
+    let home = mounts::home_inside(spec, session);
+    let mut places = vec![session.cwd.clone(), home, PathBuf::from("/")];
+    places.dedup();
+    places
+        .into_iter()
+        .map(|path| StartDirectory { path, asked: false })
+        .collect()
+}

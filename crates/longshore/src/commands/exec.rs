@@ -1,0 +1,35 @@
+//! `longshore exec`: a command in an image.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Args;
+use longshore_container::Action;
+
+use crate::commands::action::{self, ActionOptions};
+use crate::commands::image_source::{self, ImageOptions};
+use crate::error::CommandError;
+use crate::ui::Ui;
+
+/// Run a command in an image, as yourself
+///
+/// Needs no privileges and no daemon. Your home, the current directory and /tmp are those of the host. The exit status is the
+/// command's own; 125 means that Longshore could not start it, 126 that it cannot be executed, 127 that it is not there.
+#[derive(Args)]
+pub(crate) struct ExecArgs {
+    #[command(flatten)]
+    options: ActionOptions,
+    #[command(flatten)]
+    image: ImageOptions,
+    /// Image and command: a directory or a reference, then a program with its arguments
+    #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "COMMAND"])]
+    words: Vec<OsString>,
+}
+
+pub(crate) fn run(ui: &mut Ui, args: &ExecArgs) -> Result<ExitCode, CommandError> {
+    let session = action::session()?;
+    let (image, command) = action::image_and_rest(&args.words);
+    let spec = args.options.spec(&session, Action::Exec(command))?;
+    let rootfs = image_source::open(ui, &session, image, &args.image)?;
+    action::start(ui, &session, &rootfs, &spec, &args.options)
+}

@@ -1,0 +1,35 @@
+//! `longshore run`: the program that an image was made for.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Args;
+use longshore_container::Action;
+
+use crate::commands::action::{self, ActionOptions};
+use crate::commands::image_source::{self, ImageOptions};
+use crate::error::CommandError;
+use crate::ui::Ui;
+
+/// Run the program that an image was made for
+///
+/// That is its /.singularity.d/runscript, else its ENTRYPOINT and CMD; arguments take the place of CMD, as with Docker, and
+/// reach the program byte for byte. An image's WORKDIR is where it starts. The exit status is the program's own.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    options: ActionOptions,
+    #[command(flatten)]
+    image: ImageOptions,
+    /// Image, a directory or a reference, and arguments for its program
+    #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "ARGUMENT"])]
+    words: Vec<OsString>,
+}
+
+pub(crate) fn run(ui: &mut Ui, args: &RunArgs) -> Result<ExitCode, CommandError> {
+    let session = action::session()?;
+    let (image, arguments) = action::image_and_rest(&args.words);
+    let spec = args.options.spec(&session, Action::Run(arguments))?;
+    let rootfs = image_source::open(ui, &session, image, &args.image)?;
+    action::start(ui, &session, &rootfs, &spec, &args.options)
+}
