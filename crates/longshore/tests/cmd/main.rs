@@ -1,3 +1,8 @@
 //! End-to-end tests: the real binary, as an ordinary user, seen from outside.
 
+mod environment;
+mod exec;
+mod identity;
+mod mounts;
+mod process;
 mod support;
