@@ -14,6 +14,7 @@ mod ability;
 mod account;
 mod alone;
 mod cgroup;
+mod conditions;
 mod cpu;
 mod distribution;
 mod errno;
@@ -36,6 +37,7 @@ mod session;
 pub use ability::{Abilities, Ability};
 pub use alone::wait_until_alone;
 pub use cgroup::CgroupVersion;
+pub use conditions::{Conditions, Disturbance, find_program, load};
 pub use cpu::Cpus;
 pub use distribution::Distribution;
 pub use fabric::{Fabric, FabricKind, NetDevice};
@@ -49,8 +51,8 @@ pub use node::{Node, Observed, ProbeError};
 pub use places::{Place, PlaceKind};
 pub use record::RecordError;
 pub use refusal::{
-    MountWish, Reason, Refusal, Remedy, Who, apparmor_profile, explain_mount_refusal,
-    explain_userns_refusal,
+    MountWish, Reason, Refusal, Remedy, Who, apparmor_profile, explain_id_map_refusal,
+    explain_mount_refusal, explain_userns_refusal,
 };
 pub use scheduler::Scheduler;
 pub use session::{Session, SessionError};

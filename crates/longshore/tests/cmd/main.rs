@@ -1,7 +1,13 @@
 //! End-to-end tests: the real binary, as an ordinary user, seen from outside.
 
 mod cache;
+mod doctor;
+mod environment;
+mod exec;
+mod identity;
 mod image_server;
+mod mounts;
+mod process;
 mod pull;
 mod store;
 mod support;
