@@ -13,6 +13,7 @@
 mod ability;
 mod account;
 mod cgroup;
+mod conditions;
 mod cpu;
 mod distribution;
 mod errno;
@@ -34,6 +35,7 @@ mod session;
 
 pub use ability::{Abilities, Ability};
 pub use cgroup::CgroupVersion;
+pub use conditions::{Conditions, Disturbance, find_program, load};
 pub use cpu::Cpus;
 pub use distribution::Distribution;
 pub use fabric::{Fabric, FabricKind, NetDevice};

@@ -5,6 +5,7 @@
 //! safe code is called there directly and has no twin here.
 #![allow(unsafe_code)]
 
+pub mod children;
 pub mod mount;
 pub mod namespace;
 pub mod network;

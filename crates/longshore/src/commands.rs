@@ -1,6 +1,7 @@
 //! The list of commands; each is one file, named as the user types it.
 
 pub(crate) mod action;
+mod bench;
 mod cache;
 mod doctor;
 mod exec;
@@ -11,6 +12,7 @@ mod plan_text;
 pub(crate) mod pull;
 mod run;
 mod shell;
+mod study;
 
 use std::process::ExitCode;
 
@@ -30,6 +32,8 @@ pub(crate) enum Command {
     Inspect(inspect::InspectArgs),
     Cache(cache::CacheArgs),
     Doctor(doctor::DoctorArgs),
+    Bench(bench::BenchArgs),
+    Study(study::StudyArgs),
 }
 
 impl Command {
@@ -44,6 +48,8 @@ impl Command {
             Command::Inspect(args) => inspect::run(ui, args),
             Command::Cache(args) => cache::run(ui, args),
             Command::Doctor(args) => doctor::run(ui, args),
+            Command::Bench(args) => bench::run(ui, args),
+            Command::Study(args) => study::run(ui, args),
         }
     }
 }

@@ -29,7 +29,8 @@ impl Kind {
         ExitCode::from(self.status())
     }
 
-    fn status(self) -> u8 {
+    /// The exit status that tells it.
+    pub(crate) fn status(self) -> u8 {
         match self {
             Kind::Failed => 1,
             Kind::Usage => 2,

@@ -1,0 +1,165 @@
+//! The two verdicts of a study: was it a measurement, and is it fast enough.
+//!
+//! A tolerance without an interval is a coin: two identical variants that scatter by 10 % differ by
+//! more than 5 % in half of all five-run medians. So an expectation passes or fails only where the
+//! whole interval lies on one side; else more rounds are made, or nothing is claimed.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sample::Better;
+use crate::statistics::Estimate95;
+
+/// Whether a number is a measurement of what it claims to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "validity", rename_all = "kebab-case")]
+pub enum Validity {
+    /// Every probe that could invalidate it held.
+    Valid,
+    /// At least one did not.
+    Invalid {
+        /// Which, and what was found.
+        reason: String,
+    },
+}
+
+/// Whether a valid number is what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Judgement {
+    /// The whole interval is within the tolerance.
+    Pass,
+    /// The whole interval is outside, on the bad side.
+    Below,
+    /// Better than what is believed possible.
+    AboveCeiling,
+    /// The interval holds both.
+    Inconclusive,
+    /// There is no valid number to judge.
+    NotJudged,
+}
+
+impl fmt::Display for Validity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Validity::Valid => f.write_str("valid"),
+            Validity::Invalid { reason } => write!(f, "invalid: {reason}"),
+        }
+    }
+}
+
+impl Judgement {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Judgement::Pass => "pass",
+            Judgement::Below => "below",
+            Judgement::AboveCeiling => "above ceiling",
+            Judgement::Inconclusive => "inconclusive",
+            Judgement::NotJudged => "not judged",
+        }
+    }
+}
+
+/// Judges an estimate against a limit (the expected value with its tolerance) and a ceiling.
+pub fn judge(estimate: Estimate95, better: Better, limit: f64, ceiling: Option<f64>) -> Judgement {
+    // Turned round where lower is better, so that the rest reads the same for both.
+    let (low, high, limit, ceiling) = match better {
+        Better::Higher => (estimate.low, estimate.high, limit, ceiling),
+        Better::Lower => (
+            -estimate.high,
+            -estimate.low,
+            -limit,
+            ceiling.map(|value| -value),
+        ),
+    };
+    if ceiling.is_some_and(|ceiling| low > ceiling) {
+        Judgement::AboveCeiling
+    } else if high < limit {
+        Judgement::Below
+    } else if low >= limit && ceiling.is_none_or(|ceiling| high <= ceiling) {
+        Judgement::Pass
+    } else {
+        Judgement::Inconclusive
+    }
+}
+
+/// Says in words what a comparison shows, and no more than it shows.
+///
+/// `ratio` is variant over reference in the metric's own unit.
+pub fn comparison(ratio: Estimate95, better: Better) -> String {
+    // As a speed-up: above one is good whatever the metric.
+    let (low, high) = match better {
+        Better::Higher => (ratio.low, ratio.high),
+        Better::Lower => (1.0 / ratio.high, 1.0 / ratio.low),
+    };
+    if 1.0 < low {
+        format!("faster: {} of the reference's speed", range(low, high))
+    } else if high < 1.0 {
+        format!("slower: {} of the reference's speed", range(low, high))
+    } else {
+        format!("no difference shown ({})", range(low, high))
+    }
+}
+
+fn range(low: f64, high: f64) -> String {
+    let (low, high) = (two_decimals(low), two_decimals(high));
+    if low == high {
+        format!("{low}x")
+    } else {
+        format!("{low}x to {high}x")
+    }
+}
+
+/// Two decimals, or more where two would say nothing.
+fn two_decimals(value: f64) -> String {
+    if value.abs() < 0.1 {
+        format!("{value:.3}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(low: f64, high: f64) -> Estimate95 {
+        Estimate95 {
+            value: (low + high) / 2.0,
+            low,
+            high,
+        }
+    }
+
+    #[test]
+    fn a_rate_passes_fails_or_stays_open_by_its_whole_interval() {
+        let judge = |low, high| judge(estimate(low, high), Better::Higher, 95.0, Some(130.0));
+        assert_eq!(judge(96.0, 110.0), Judgement::Pass);
+        assert_eq!(judge(80.0, 94.0), Judgement::Below);
+        assert_eq!(judge(90.0, 100.0), Judgement::Inconclusive);
+        assert_eq!(judge(131.0, 140.0), Judgement::AboveCeiling);
+        assert_eq!(judge(120.0, 140.0), Judgement::Inconclusive);
+    }
+
+    #[test]
+    fn for_a_time_the_sides_are_turned_round() {
+        let judge = |low, high| judge(estimate(low, high), Better::Lower, 1.05, Some(0.5));
+        assert_eq!(judge(0.99, 1.04), Judgement::Pass);
+        assert_eq!(judge(1.06, 1.2), Judgement::Below);
+        assert_eq!(judge(1.0, 1.1), Judgement::Inconclusive);
+        assert_eq!(judge(0.1, 0.2), Judgement::AboveCeiling);
+    }
+
+    #[test]
+    fn words_claim_no_more_than_the_interval_shows() {
+        let say = |low, high| comparison(estimate(low, high), Better::Lower);
+        assert_eq!(say(0.98, 1.02), "no difference shown (0.98x to 1.02x)");
+        assert_eq!(
+            say(2.0, 4.0),
+            "slower: 0.25x to 0.50x of the reference's speed"
+        );
+        assert_eq!(say(0.5, 0.5), "faster: 2.00x of the reference's speed");
+    }
+}
