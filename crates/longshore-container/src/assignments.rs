@@ -729,7 +729,7 @@ mod tests {
     fn generated_defaults_give_way_to_values_that_are_there() {
         check(
             "#!/bin/sh\nexport A=\"${A:-\"x y\"}\"\nA2=1\nexport B=${A:+set}${NONE+no} A2\nexport A=\"${A:-z}\"",
-            &[("A", "x y"), ("B", "set"), ("A2", "1")],
+            &[("A", "x y"), ("A2", "1"), ("B", "set")],
         );
     }
 

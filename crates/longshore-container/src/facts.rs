@@ -1,5 +1,6 @@
 //! The one look at the host and the image that a plan needs: only what it will ask for.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -127,7 +128,10 @@ pub fn inspect(spec: &RunSpec, session: &Session, rootfs: &Rootfs) -> Result<Fac
         path: rootfs.path.clone(),
         source: error.into(),
     })?;
-    let image = Tree { root };
+    let image = Tree {
+        root,
+        plain: RefCell::new(vec![PathBuf::from("/")]),
+    };
     let mut facts = Facts::default();
     for (index, mount) in wanted.iter().enumerate() {
         facts.sources.push(mount.host_path().map(kind_on_host));
@@ -188,7 +192,7 @@ fn place_of(image: &Tree, wanted: &[Wanted], index: usize) -> Result<Option<Plac
         .strip_prefix(&wanted[cover].target)
         .expect("the cover is a prefix");
     Ok(match &wanted[cover].source {
-        Source::Bind { path } | Source::HostDir { path, .. } => {
+        Source::Bind { path } => {
             let at = if below.as_os_str().is_empty() {
                 path.clone()
             } else {
@@ -204,6 +208,8 @@ fn place_of(image: &Tree, wanted: &[Wanted], index: usize) -> Result<Option<Plac
 /// The tree of an image: every look-up stays inside, whatever its links say.
 struct Tree {
     root: OwnedFd,
+    /// Directories that are known to be no links, so that what is in them is found in one step.
+    plain: RefCell<Vec<PathBuf>>,
 }
 
 impl Tree {
@@ -230,8 +236,31 @@ impl Tree {
         }
     }
 
+    /// What stands at a path without links in it; `None` where it takes more to tell.
+    fn plain_kind(&self, path: &Path) -> Option<Kind> {
+        let parent = path.parent()?;
+        if !self.plain.borrow().iter().any(|known| known == parent)
+            && self.plain_kind(parent)? != Kind::Directory
+        {
+            return None;
+        }
+        let below = path.strip_prefix("/").ok()?;
+        let status = rustix::fs::statat(&self.root, below, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::Directory => {
+                self.plain.borrow_mut().push(path.to_owned());
+                Some(Kind::Directory)
+            }
+            FileType::Symlink => None,
+            _ => Some(Kind::File),
+        }
+    }
+
     fn kind(&self, path: impl AsRef<Path>) -> Result<Option<Kind>, InspectError> {
         let path = path.as_ref();
+        if let Some(kind) = self.plain_kind(path) {
+            return Ok(Some(kind));
+        }
         let Some(file) = self.open(path, OFlags::PATH)? else {
             return Ok(None);
         };

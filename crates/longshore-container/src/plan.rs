@@ -518,7 +518,7 @@ impl Placing<'_> {
                     return self.leave_out(mount, target_error(target, reason));
                 }
             },
-            Some(Source::Bind { path } | Source::HostDir { path, .. }) => {
+            Some(Source::Bind { path }) => {
                 match self.facts.places.get(index).and_then(Option::as_ref) {
                     Some(Place::There(there)) if *there == kind => None,
                     Some(Place::There(_)) => return self.leave_out(mount, kinds(mount)),
@@ -531,7 +531,8 @@ impl Placing<'_> {
                     }
                 }
             }
-            Some(Source::Tmpfs { .. }) => {
+            // Both are the container's own, so that a place in them can be made.
+            Some(Source::Tmpfs { .. } | Source::HostDir { .. }) => {
                 let cover = cover.expect("it has a source");
                 // The root of the file system is there; what lies below has to be made.
                 (wanted[cover].target != *target).then_some(kind)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
 use crate::refusal::{self, MountWish, Reason, Refusal, Remedy, Who, administrator, remedy};
-use crate::{account, errno, nesting};
+use crate::{account, errno, mounts, nesting};
 
 /// An answer to "can this be done here?".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -269,26 +269,37 @@ fn fuse(node: &Node) -> Ability {
                 ),
             );
         }
-        Some(Err(number)) => {
-            return Ability::no(
-                Reason::DeviceBlocked,
-                format!(
-                    "/dev/fuse cannot be opened although its mode is {}: {}; /dev is mounted nodev, or a device filter of a container or batch system is set",
-                    device.mode,
-                    errno::describe(number)
-                ),
-                administrator(
-                    "allow the device c 10:229 in this container or job",
-                    &["docker run --device /dev/fuse …"],
-                ),
-            );
-        }
+        Some(Err(number)) => return device_blocked(node, &device.mode, number),
     }
     mounted(
         node,
         Step::FuseMount,
         MountWish::Fuse,
         "can be mounted from an own /dev/fuse descriptor",
+    )
+}
+
+/// A device that has the right mode and yet does not open.
+fn device_blocked(node: &Node, mode: &str, number: i32) -> Ability {
+    let table = mounts::parse(&node.text("/proc/self/mountinfo").unwrap_or_default());
+    let path = std::path::Path::new("/dev/fuse");
+    if mounts::of_path(&table, path).is_some_and(|mount| mount.has("nodev")) {
+        return Ability::no(
+            Reason::DeviceBlocked,
+            "/dev is mounted nodev, so /dev/fuse has no effect",
+            administrator("mount /dev without nodev", &["mount -o remount,dev /dev"]),
+        );
+    }
+    Ability::no(
+        Reason::DeviceBlocked,
+        format!(
+            "/dev/fuse cannot be opened although its mode is {mode}: {}, as under a device filter of a container or batch system",
+            errno::describe(number)
+        ),
+        administrator(
+            "allow the device c 10:229 in this container or job (Slurm: ConstrainDevices in cgroup.conf)",
+            &["docker run --device /dev/fuse …"],
+        ),
     )
 }
 

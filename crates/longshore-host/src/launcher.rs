@@ -79,7 +79,7 @@ pub struct BatchJob {
 
 /// Finds the launchers that left their variables in `env`, the innermost first.
 ///
-/// Give it the variables that begin as [`is_launcher_variable`] says, or all of them.
+/// Give it the whole environment; variables of no launcher are passed over.
 pub fn launchers(env: &[(&str, &str)]) -> Vec<Launcher> {
     let vars = Vars(env);
     let number = |name: &str| vars.number(name);

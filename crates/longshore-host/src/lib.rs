@@ -49,8 +49,8 @@ pub use node::{Node, Observed, ProbeError};
 pub use places::{Place, PlaceKind};
 pub use record::RecordError;
 pub use refusal::{
-    MountWish, Reason, Refusal, Remedy, Who, apparmor_profile, explain_mount_refusal,
-    explain_userns_refusal,
+    MountWish, Reason, Refusal, Remedy, Who, apparmor_profile, explain_id_map_refusal,
+    explain_mount_refusal, explain_userns_refusal,
 };
 pub use scheduler::Scheduler;
 pub use session::{Session, SessionError};

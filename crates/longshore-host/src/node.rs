@@ -1,6 +1,6 @@
 //! What was found on a node, live or recorded, before anything is concluded from it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -18,7 +18,7 @@ use crate::{errno, fabric, gpu, loader, mpi, places, scheduler};
 /// Files longer than this are cut: `/proc/cpuinfo` of the largest nodes stays below it.
 const LONGEST_FILE_BYTES: u64 = 4 << 20;
 
-/// How long a scheduler's client may take to say its version.
+/// How long all schedulers' clients together may take to say their versions.
 const TOOL_PATIENCE: Duration = Duration::from_millis(150);
 
 /// The file of a recorded node that holds [`Observed`].
@@ -39,6 +39,8 @@ pub struct Observed {
     pub user: String,
     /// Home directory.
     pub home: PathBuf,
+    /// Current directory.
+    pub cwd: PathBuf,
     /// The running `longshore`, as an AppArmor profile must name it.
     pub program: PathBuf,
     /// Machine name as uname(2) gives it.
@@ -140,6 +142,8 @@ pub struct Node {
     /// What only system calls can tell.
     pub observed: Observed,
     pub(crate) asked: RefCell<Asked>,
+    /// What is left of [`TOOL_PATIENCE`].
+    patience: Cell<Duration>,
 }
 
 impl Node {
@@ -192,6 +196,7 @@ impl Node {
             env,
             observed,
             asked: RefCell::default(),
+            patience: Cell::new(TOOL_PATIENCE),
         }
     }
 
@@ -285,7 +290,11 @@ impl Node {
         if !self.live {
             return self.text(place);
         }
-        let text = run_tool(&found.path, arguments)?;
+        let start = Instant::now();
+        let text = run_tool(&found.path, arguments, self.patience.get());
+        let left = self.patience.get().saturating_sub(start.elapsed());
+        self.patience.set(left);
+        let text = text?;
         let mut asked = self.asked.borrow_mut();
         asked.texts.insert(place, text.clone());
         Some(text)
@@ -322,6 +331,7 @@ impl Node {
             .filter(|home| home.is_absolute())
             .or_else(|| account.map(|account| account.home))
             .unwrap_or_else(|| PathBuf::from("/"));
+        observed.cwd = std::env::current_dir().unwrap_or_default();
         observed.program = std::env::current_exe().unwrap_or_default();
         observed.machine = rustix::system::uname()
             .machine()
@@ -464,7 +474,7 @@ fn programs(path: &str) -> BTreeMap<String, ProgramPath> {
 }
 
 /// Runs a program for its version, but not for long: a client may wait for a server that is away.
-fn run_tool(program: &Path, arguments: &[&str]) -> Option<String> {
+fn run_tool(program: &Path, arguments: &[&str], patience: Duration) -> Option<String> {
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -472,7 +482,7 @@ fn run_tool(program: &Path, arguments: &[&str]) -> Option<String> {
         .stderr(Stdio::null())
         .spawn()
         .ok()?;
-    let deadline = Instant::now() + TOOL_PATIENCE;
+    let deadline = Instant::now() + patience;
     let ended = loop {
         match child.try_wait() {
             Ok(Some(_)) => break true,

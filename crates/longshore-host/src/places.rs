@@ -164,17 +164,21 @@ const KINDS: [(u64, &str, bool); 27] = [
 
 /// The folders to ask about.
 pub(crate) fn wanted(node: &Node) -> Vec<(PlaceKind, PathBuf)> {
-    let absolute = |name: &str| {
-        node.var(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
     let home = node.observed.home.clone();
-    let cache = absolute("LONGSHORE_CACHEDIR")
-        .or_else(|| absolute("APPTAINER_CACHEDIR"))
-        .or_else(|| absolute("SINGULARITY_CACHEDIR"))
-        .or_else(|| absolute("XDG_CACHE_HOME").map(|folder| folder.join("longshore")))
-        .unwrap_or_else(|| home.join(".cache/longshore"));
+    // Relative paths are those of the current directory, as everywhere.
+    let set = |name: &str| node.var(name).map(|path| node.observed.cwd.join(path));
+    // The same order as the image store's.
+    let cache = set("LONGSHORE_CACHEDIR").unwrap_or_else(|| {
+        [
+            "APPTAINER_CACHEDIR",
+            "SINGULARITY_CACHEDIR",
+            "XDG_CACHE_HOME",
+        ]
+        .into_iter()
+        .find_map(set)
+        .unwrap_or_else(|| home.join(".cache"))
+        .join("longshore")
+    });
     let temp = [
         "LONGSHORE_TMPDIR",
         "APPTAINER_TMPDIR",
@@ -182,7 +186,7 @@ pub(crate) fn wanted(node: &Node) -> Vec<(PlaceKind, PathBuf)> {
         "TMPDIR",
     ]
     .into_iter()
-    .find_map(absolute)
+    .find_map(set)
     .unwrap_or_else(|| PathBuf::from("/tmp"));
     vec![
         (PlaceKind::Cache, cache),

@@ -111,6 +111,7 @@ fn write_recording(node: &Node, folder: &Path) -> Result<(), RecordError> {
     let mut observed = node.observed.clone();
     observed.user = scrub.words(&observed.user);
     observed.home = scrub.path(&observed.home);
+    observed.cwd = scrub.path(&observed.cwd);
     observed.program = PathBuf::from("/usr/local/bin/longshore");
     for found in observed.programs.values_mut() {
         found.path = scrub.path(&found.path);

@@ -39,6 +39,8 @@ pub enum Reason {
     UnmappedId,
     /// Parts of `/proc` are covered, so a fresh one may not be mounted.
     CoveredProc,
+    /// `/proc` is not mounted.
+    NoProc,
     /// The device node is missing.
     NoDevice,
     /// The device node does not let this user in.
@@ -116,12 +118,34 @@ pub enum MountWish {
     Proc,
 }
 
-/// Explains why `unshare(CLONE_NEWUSER)`, or writing the id maps after it, failed with `errno`.
+impl Refusal {
+    /// The refusal and what to do about it in one line, as the hint of an error message.
+    pub fn hint(&self) -> String {
+        let who = match self.remedy.who {
+            Who::Administrator => "ask the administrator to ",
+            Who::User | Who::Nobody => "",
+        };
+        let command = match self.remedy.commands.first() {
+            Some(command) => format!(" (`{command}`)"),
+            None => String::new(),
+        };
+        format!("{}: {who}{}{command}", self.detail, self.remedy.text)
+    }
+}
+
+/// Explains why `unshare(CLONE_NEWUSER)`, alone or with other namespaces, failed with `errno`.
 ///
 /// Reads some small files of `/proc`; meant to be called only after the failure, by the process
 /// that saw it or its parent. It never fails: at worst the reason is [`Reason::Other`].
 pub fn explain_userns_refusal(errno: i32) -> Refusal {
     userns(&bare(), Step::UserNamespace, errno)
+}
+
+/// Explains why writing the id maps of a new user namespace failed with `errno`.
+///
+/// May be called from inside that namespace. As cheap as [`explain_userns_refusal`].
+pub fn explain_id_map_refusal(errno: i32) -> Refusal {
+    userns(&bare(), Step::IdMaps, errno)
 }
 
 /// Explains why a mount inside a new user namespace failed with `errno`.
@@ -175,6 +199,7 @@ const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 const ENOSPC: i32 = rustix::io::Errno::NOSPC.raw_os_error();
 const EUSERS: i32 = rustix::io::Errno::USERS.raw_os_error();
+const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
 const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const ENOSYS: i32 = rustix::io::Errno::NOSYS.raw_os_error();
 const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
@@ -185,7 +210,10 @@ const LIMIT_FILE: &str = "/proc/sys/user/max_user_namespaces";
 pub(crate) fn userns(node: &Node, step: Step, number: i32) -> Refusal {
     let limit: Option<i64> = node.number(LIMIT_FILE);
     match number {
-        ENOSPC | EUSERS if limit == Some(0) => limit_zero(),
+        ENOSPC | EUSERS if limit == Some(0) => limit_zero("user.max_user_namespaces"),
+        ENOSPC if node.number::<i64>("/proc/sys/user/max_mnt_namespaces") == Some(0) => {
+            limit_zero("user.max_mnt_namespaces")
+        }
         ENOSPC | EUSERS => Refusal {
             reason: Reason::NamespaceLimitReached,
             detail: format!(
@@ -205,22 +233,29 @@ pub(crate) fn userns(node: &Node, step: Step, number: i32) -> Refusal {
                 &[],
             ),
         },
+        ENOENT if step == Step::IdMaps => Refusal {
+            reason: Reason::NoProc,
+            detail: "/proc is not mounted here, and a user namespace is set up through it"
+                .to_owned(),
+            remedy: administrator("mount /proc", &["mount -t proc proc /proc"]),
+        },
         EPERM | EACCES | ENOSYS => forbidden(node, step, number),
         _ => other(step, number),
     }
 }
 
-fn limit_zero() -> Refusal {
+fn limit_zero(sysctl: &str) -> Refusal {
     Refusal {
         reason: Reason::NamespaceLimitZero,
-        detail: "user.max_user_namespaces is 0 on this node".to_owned(),
-        remedy: administrator(
-            "allow user namespaces by setting user.max_user_namespaces on every node",
-            &[
-                "sysctl -w user.max_user_namespaces=65536",
-                "echo user.max_user_namespaces=65536 > /etc/sysctl.d/90-longshore.conf",
+        detail: format!("{sysctl} is 0 on this node"),
+        remedy: Remedy {
+            who: Who::Administrator,
+            text: format!("allow user namespaces by setting {sysctl} on every node"),
+            commands: vec![
+                format!("sysctl -w {sysctl}=65536"),
+                format!("echo {sysctl}=65536 > /etc/sysctl.d/90-longshore.conf"),
             ],
-        ),
+        },
     }
 }
 
@@ -281,7 +316,7 @@ fn forbidden(node: &Node, step: Step, number: i32) -> Refusal {
         };
     }
     if first && node.number::<i64>(LIMIT_FILE) == Some(0) {
-        return limit_zero();
+        return limit_zero("user.max_user_namespaces");
     }
     if first && number == EPERM && nesting::chroot(node, &table) == Some(true) {
         return Refusal {
@@ -486,6 +521,7 @@ mod tests {
         for number in 1..134 {
             let refusal = explain_userns_refusal(number);
             assert!(!refusal.detail.is_empty() && !refusal.remedy.text.is_empty());
+            assert!(!explain_id_map_refusal(number).detail.is_empty());
             for wish in [
                 MountWish::Bind,
                 MountWish::Tmpfs,
@@ -496,6 +532,15 @@ mod tests {
                 assert!(!explain_mount_refusal(wish, number).detail.is_empty());
             }
         }
+    }
+
+    #[test]
+    fn a_hint_is_one_line_with_cause_and_cure() {
+        assert_eq!(
+            limit_zero("user.max_user_namespaces").hint(),
+            "user.max_user_namespaces is 0 on this node: ask the administrator to allow user namespaces by \
+             setting user.max_user_namespaces on every node (`sysctl -w user.max_user_namespaces=65536`)"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::account::account_of;
+use crate::launcher::{self, BatchJob, Launcher};
 
 /// The calling user's identity and surroundings, as the kernel and the environment have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +91,25 @@ impl Session {
         })
     }
 
+    /// The launchers that started this process as a rank, the innermost first; none outside of a
+    /// parallel job.
+    pub fn launchers(&self) -> Vec<Launcher> {
+        launcher::launchers(&self.launcher_variables())
+    }
+
+    /// The allocations of schedulers that this process runs in.
+    pub fn batch_jobs(&self) -> Vec<BatchJob> {
+        launcher::batch_jobs(&self.launcher_variables())
+    }
+
+    fn launcher_variables(&self) -> Vec<(&str, &str)> {
+        self.env
+            .iter()
+            .filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?)))
+            .filter(|(name, _)| launcher::is_launcher_variable(name))
+            .collect()
+    }
+
     /// The value of an environment variable of the caller.
     pub fn var(&self, name: impl AsRef<OsStr>) -> Option<&OsStr> {
         let name = name.as_ref();
@@ -97,5 +117,37 @@ impl Session {
             .iter()
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.as_os_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launcher::LauncherKind;
+
+    #[test]
+    fn a_session_knows_its_rank() {
+        let env = [
+            ("PMI_RANK", "1"),
+            ("PMI_SIZE", "2"),
+            ("MPI_LOCALRANKID", "1"),
+            ("X", "y"),
+        ];
+        let session = Session {
+            uid: 1,
+            gid: 1,
+            groups: Vec::new(),
+            user: "a".into(),
+            home: "/".into(),
+            cwd: "/".into(),
+            env: env.map(|(name, value)| (name.into(), value.into())).into(),
+        };
+        let launchers = session.launchers();
+        assert_eq!(launchers.len(), 1);
+        assert_eq!(
+            (launchers[0].kind, launchers[0].rank),
+            (LauncherKind::Hydra, 1)
+        );
+        assert!(session.batch_jobs().is_empty());
     }
 }

@@ -466,7 +466,7 @@ impl Unpacker {
             summary.file_bytes += write_data(&fd, entry, archive)?;
         }
         // In this order: giving a file away takes setuid and capabilities from it.
-        let owned = tree::set_owner(&fd, meta.uid, meta.gid).map_err(failed("set the owner"))?;
+        let owned = tree::set_owner(&fd, meta.owner).map_err(failed("set the owner"))?;
         for (key, value) in &entry.xattrs {
             self.set_xattr(&fd, key, value, summary)?;
         }
@@ -497,7 +497,7 @@ impl Unpacker {
         let folder = self.tree.fd(parent)?;
         let fd = rustix::fs::openat(folder, name, flags, Mode::empty())
             .map_err(failed("open the FIFO"))?;
-        tree::set_owner(&fd, meta.uid, meta.gid).map_err(failed("set the owner"))?;
+        tree::set_owner(&fd, meta.owner).map_err(failed("set the owner"))?;
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(meta.mode)).map_err(failed("set the mode"))?;
         rustix::fs::futimens(&fd, &tree::times(meta.mtime)).map_err(failed("set the time"))?;
         summary.xattrs_skipped += entry.xattrs.len() as u64;
@@ -508,7 +508,7 @@ impl Unpacker {
     fn finish_symlink(&mut self, parent: NodeId, name: &[u8], meta: &Meta) -> Result<(), Stop> {
         let folder = self.tree.fd(parent)?;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        if let (Some(uid), Some(gid)) = (meta.uid, meta.gid) {
+        if let Some((uid, gid)) = meta.owner {
             let (uid, gid) = (
                 rustix::fs::Uid::from_raw(uid),
                 rustix::fs::Gid::from_raw(gid),
@@ -577,13 +577,16 @@ impl Unpacker {
         Ok(false)
     }
 
+    /// Whom a file has to be given to: with root's images mostly nobody, which saves two calls.
+    fn other_owner(&self, uid: u32, gid: u32) -> Option<(u32, u32)> {
+        (self.keeps_owners && self.tree.owner() != (uid, gid)).then_some((uid, gid))
+    }
+
     /// Metadata of a folder that no entry describes.
     fn implied(&self, entry: &Entry) -> Meta {
-        let owner = self.keeps_owners.then_some(0);
         Meta {
             mode: 0o755,
-            uid: owner,
-            gid: owner,
+            owner: self.other_owner(0, 0),
             mtime: entry.mtime,
         }
     }
@@ -592,8 +595,7 @@ impl Unpacker {
     fn meta(&self, entry: &Entry, summary: &mut LayerSummary) -> Result<Meta, Stop> {
         let mut meta = Meta {
             mode: entry.mode,
-            uid: None,
-            gid: None,
+            owner: None,
             mtime: entry.mtime,
         };
         if self.keeps_owners {
@@ -605,8 +607,7 @@ impl Unpacker {
                     entry.uid, entry.gid
                 ));
             };
-            meta.uid = Some(uid);
-            meta.gid = Some(gid);
+            meta.owner = self.other_owner(uid, gid);
             return Ok(meta);
         }
         summary.owners_dropped += 1;

@@ -139,10 +139,9 @@ fn detached(planned: &Mount) -> Result<Option<OwnedFd>, StartError> {
                 .recursive(true)
                 .mode(0o700)
                 .create(path)
-                .and_then(|()| {
+                .map(|()| {
                     // A directory that belongs to somebody else keeps its permissions.
                     let _ = rustix::fs::chmod(path, Mode::from_raw_mode(*mode));
-                    Ok(())
                 })
                 .map_err(failed(
                     "mkdir",

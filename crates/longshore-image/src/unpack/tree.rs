@@ -35,8 +35,8 @@ const MOST_LINKS: u32 = 40;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meta {
     pub(super) mode: u32,
-    pub(super) uid: Option<u32>,
-    pub(super) gid: Option<u32>,
+    /// User and group to give it to; `None` where it stays its maker's.
+    pub(super) owner: Option<(u32, u32)>,
     pub(super) mtime: Time,
 }
 
@@ -108,6 +108,8 @@ pub(super) struct Tree {
     masked: u32,
     /// Whether new folders inherit setgid.
     inherits_setgid: bool,
+    /// Who owns what is made here.
+    owner: (u32, u32),
 }
 
 impl Tree {
@@ -132,7 +134,8 @@ impl Tree {
         rustix::fs::mkdirat(&root, probe, Mode::from_raw_mode(0o777))?;
         let stat = rustix::fs::statat(&root, probe, AtFlags::SYMLINK_NOFOLLOW);
         rustix::fs::unlinkat(&root, probe, AtFlags::REMOVEDIR)?;
-        let mode = stat?.st_mode;
+        let stat = stat?;
+        let mode = stat.st_mode;
         Ok(Tree {
             root,
             nodes: vec![Node {
@@ -155,6 +158,7 @@ impl Tree {
             depth_max,
             masked: 0o777 & !mode,
             inherits_setgid: mode & 0o2000 != 0,
+            owner: (stat.st_uid, stat.st_gid),
         })
     }
 
@@ -166,6 +170,11 @@ impl Tree {
     /// Permission bits that a create call loses.
     pub(super) fn masked(&self) -> u32 {
         self.masked
+    }
+
+    /// User and group of whatever is made here, before it is given to somebody else.
+    pub(super) fn owner(&self) -> (u32, u32) {
+        self.owner
     }
 
     /// How many names there are below the root.
@@ -609,7 +618,7 @@ impl Tree {
         let fd = self.open_for_metadata(id)?;
         let folder = self.folder(id);
         let meta = &folder.meta;
-        let owned = set_owner(&fd, meta.uid, meta.gid).map_err(failed("set the owner"))?;
+        let owned = set_owner(&fd, meta.owner).map_err(failed("set the owner"))?;
         // Often what mkdir made of the mode is right already.
         let made = folder.made_mode & !self.masked;
         if made != meta.mode || owned || self.inherits_setgid {
@@ -638,16 +647,12 @@ pub(super) fn times(mtime: Time) -> Timestamps {
     }
 }
 
-/// Sets owner and group where both are asked for; says whether they were set.
+/// Gives a file to somebody else where that is asked for; says whether it was done.
 ///
 /// A root of a user namespace can give files only to ids that are mapped there; the kernel's
 /// answer is then EINVAL or EPERM, and the file stays the caller's.
-pub(super) fn set_owner(
-    fd: impl AsFd,
-    uid: Option<u32>,
-    gid: Option<u32>,
-) -> rustix::io::Result<bool> {
-    let (Some(uid), Some(gid)) = (uid, gid) else {
+pub(super) fn set_owner(fd: impl AsFd, owner: Option<(u32, u32)>) -> rustix::io::Result<bool> {
+    let Some((uid, gid)) = owner else {
         return Ok(false);
     };
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));

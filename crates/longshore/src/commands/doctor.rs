@@ -171,14 +171,15 @@ impl Marks {
 }
 
 fn answer_lines(answer: &Answer<'_>, marks: &Marks) -> String {
-    let question = match answer.check {
-        Check::Image => "images can be kept here",
-        Check::Run | Check::All => "containers can run here",
+    let (mark, can) = if answer.ok {
+        (marks.yes, "can")
+    } else {
+        (marks.no, "cannot")
     };
-    let mut text = format!(
-        "{} {question}\n",
-        if answer.ok { marks.yes } else { marks.no }
-    );
+    let mut text = match answer.check {
+        Check::Image => format!("{mark} images {can} be kept here\n"),
+        Check::Run | Check::All => format!("{mark} containers {can} run here\n"),
+    };
     for refusal in &answer.refusals {
         let _ = writeln!(text, "    {}", refusal.detail);
         remedy_lines(&mut text, refusal, marks, 4);
@@ -269,18 +270,14 @@ fn page(host: &Host, troubles: &[Refusal], marks: &Marks) -> String {
     }
     machine(&mut page, host);
     page.heading("Containers");
-    let abilities = host.abilities.all();
-    let mut told: Option<&Refusal> = None;
-    for (subject, ability) in abilities {
-        match (ability, told) {
-            // One cause is told once, with what to do; what follows from it in a word.
-            (Ability::No(refusal), Some(cause)) if refusal.remedy == cause.remedy => {
-                page.line(marks.no, subject, &format!("{}, see above", refusal.detail));
+    // One cause is told once, with what to do; what follows from it in a word.
+    let told = host.can_run_containers().err();
+    for (subject, ability) in host.abilities.all() {
+        match (ability.refusal(), told) {
+            (Some(refusal), Some(cause)) if refusal.remedy == cause.remedy => {
+                page.line(marks.no, subject, &format!("{}: see above", refusal.detail));
             }
             _ => page.ability(subject, ability),
-        }
-        if told.is_none() {
-            told = ability.refusal();
         }
     }
     page.heading("File systems");
@@ -602,8 +599,11 @@ mod tests {
         let host = recorded("ubuntu2404-apparmor");
         let page = page(&host, &host.image_troubles(), &Marks::for_terminal(false));
         let profile = "longshore doctor --apparmor-profile > /etc/apparmor.d/longshore";
-        // Once under the verdict, once under the ability; never for what follows from it.
-        assert_eq!(page.matches(profile).count(), 2, "{page}");
+        assert_eq!(page.matches(profile).count(), 1, "{page}");
+        assert!(
+            page.contains("overlay               needs a user namespace: see above"),
+            "{page}"
+        );
     }
 
     #[test]

@@ -1,3 +1,9 @@
 //! End-to-end tests: the real binary, as an ordinary user, seen from outside.
 
+mod doctor;
+mod environment;
+mod exec;
+mod identity;
+mod mounts;
+mod process;
 mod support;
