@@ -68,10 +68,14 @@ pub(crate) fn find(
         return Ok(Some(found));
     }
     let explicit = auth_file.map(Path::to_owned).or_else(|| {
-        ["APPTAINER_AUTH_FILE", "SINGULARITY_AUTH_FILE", "REGISTRY_AUTH_FILE"]
-            .iter()
-            .find_map(|name| set(session, name))
-            .map(PathBuf::from)
+        [
+            "APPTAINER_AUTH_FILE",
+            "SINGULARITY_AUTH_FILE",
+            "REGISTRY_AUTH_FILE",
+        ]
+        .iter()
+        .find_map(|name| set(session, name))
+        .map(PathBuf::from)
     });
     if let Some(path) = explicit {
         let text = std::fs::File::open(&path)
@@ -161,7 +165,10 @@ fn from_config(
     let malformed = |why: &dyn fmt::Display| {
         ImageError::new(
             ErrorKind::Corrupt,
-            format!("the credentials in {} cannot be used: {why}", path.display()),
+            format!(
+                "the credentials in {} cannot be used: {why}",
+                path.display()
+            ),
         )
         .hint("correct the file, or name another one with --authfile")
     };
@@ -195,7 +202,11 @@ fn from_config(
         let Some(entry) = config.auths.get(key) else {
             continue;
         };
-        if let Some(token) = entry.identitytoken.as_ref().filter(|token| !token.is_empty()) {
+        if let Some(token) = entry
+            .identitytoken
+            .as_ref()
+            .filter(|token| !token.is_empty())
+        {
             return Ok(Some(Found {
                 credentials: Credentials::IdentityToken(token.clone()),
                 origin,
@@ -438,7 +449,11 @@ mod tests {
         .expect("own folder");
         std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).expect("own");
         let file = home.path().join("auth.json");
-        std::fs::write(&file, r#"{"credHelpers":{"h.io":"fake","other.io":"fake"}}"#).expect("own");
+        std::fs::write(
+            &file,
+            r#"{"credHelpers":{"h.io":"fake","other.io":"fake"}}"#,
+        )
+        .expect("own");
         let path = format!("{}:/usr/bin:/bin", home.path().display());
         // The helper is looked up on the PATH of the test itself.
         let session = session(home.path(), &[("PATH", &path)]);
@@ -452,10 +467,18 @@ mod tests {
         let home = tempfile::tempdir().expect("a folder");
         let file = home.path().join("auth.json");
         std::fs::write(&file, "{").expect("own");
-        let error = said(find(&session(home.path(), &[]), Some(&file), &image("h.io/x")));
+        let error = said(find(
+            &session(home.path(), &[]),
+            Some(&file),
+            &image("h.io/x"),
+        ));
         assert!(error.contains("auth.json"), "{error}");
         let missing = home.path().join("none.json");
-        let error = said(find(&session(home.path(), &[]), Some(&missing), &image("h.io/x")));
+        let error = said(find(
+            &session(home.path(), &[]),
+            Some(&missing),
+            &image("h.io/x"),
+        ));
         assert!(error.contains("none.json"), "{error}");
     }
 

@@ -135,7 +135,11 @@ mod tests {
             text = read.join().expect("no panic").expect("no error");
         });
         assert_eq!(text.len(), 50_000);
-        assert!(text.chunks(1000).zip(0u8..).all(|(chunk, part)| chunk == [part; 1000]));
+        assert!(
+            text.chunks(1000)
+                .zip(0u8..)
+                .all(|(chunk, part)| chunk == [part; 1000])
+        );
     }
 
     #[test]

@@ -92,7 +92,9 @@ pub(crate) fn unpack(
         if written.is_err() {
             cancel.notify_one();
         }
-        let inflated = inflating.join().expect("the inflating thread does not panic");
+        let inflated = inflating
+            .join()
+            .expect("the inflating thread does not panic");
         let arrived = match arriving {
             Some(thread) => thread.join().expect("the network thread does not panic"),
             None => Ok(()),

@@ -80,7 +80,9 @@ impl Slice {
 
 impl Read for Slice {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = buffer.len().min(usize::try_from(self.left_bytes).unwrap_or(usize::MAX));
+        let length = buffer
+            .len()
+            .min(usize::try_from(self.left_bytes).unwrap_or(usize::MAX));
         let read = self.file.read_at(&mut buffer[..length], self.offset)?;
         self.offset += read as u64;
         self.left_bytes -= read as u64;
@@ -395,8 +397,11 @@ fn no_such_tag(name: &str, tag: &str, there: &[String]) -> ImageError {
 /// Lists a plain tar file; only names, places and links are taken from it.
 fn list_tar(file: &mut File, name: &str) -> Result<BTreeMap<String, Entry>, ImageError> {
     let failed = |error: io::Error| {
-        ImageError::new(ErrorKind::Corrupt, format!("{name} is not a readable tar file"))
-            .because(error)
+        ImageError::new(
+            ErrorKind::Corrupt,
+            format!("{name} is not a readable tar file"),
+        )
+        .because(error)
     };
     let mut entries = BTreeMap::new();
     let mut archive = tar::Archive::new(BufReader::new(file));
@@ -420,7 +425,10 @@ fn list_tar(file: &mut File, name: &str) -> Result<BTreeMap<String, Entry>, Imag
                 (true, Some((folder, _))) => folder,
                 _ => "",
             };
-            entries.insert(normal(&path), Entry::Link(normal(&format!("{folder}/{target}"))));
+            entries.insert(
+                normal(&path),
+                Entry::Link(normal(&format!("{folder}/{target}"))),
+            );
         }
         if entries.len() > MAX_ENTRIES {
             return Err(corrupt(name, "archive", "it has more than 200 000 files"));

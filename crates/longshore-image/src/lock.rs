@@ -126,7 +126,10 @@ fn open(path: &Path) -> Result<OwnedFd, ImageError> {
             rustix::fs::open(path, flags, Mode::empty()).map_err(|error| {
                 ImageError::new(
                     ErrorKind::ReadOnly,
-                    format!("cannot make the lock {}: the store is read-only", path.display()),
+                    format!(
+                        "cannot make the lock {}: the store is read-only",
+                        path.display()
+                    ),
                 )
                 .hint("set LONGSHORE_CACHEDIR to a folder that you can write")
                 .because(io::Error::from(error))

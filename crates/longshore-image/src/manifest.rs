@@ -97,8 +97,11 @@ impl Platform {
     /// [`ErrorKind::Reference`] for another shape, or another system than Linux.
     pub fn parse(text: &str) -> Result<Platform, ImageError> {
         let refused = |why: &str| {
-            ImageError::new(ErrorKind::Reference, format!("`{text}` is no platform: {why}"))
-                .hint("write it as in `linux/arm64`")
+            ImageError::new(
+                ErrorKind::Reference,
+                format!("`{text}` is no platform: {why}"),
+            )
+            .hint("write it as in `linux/arm64`")
         };
         let parts: Vec<&str> = text.split('/').collect();
         if parts.iter().any(|part| part.is_empty()) {
@@ -127,7 +130,10 @@ impl Platform {
                 .and_then(|variant| variant.strip_prefix('v')?.parse().ok())
                 .unwrap_or(default)
         };
-        let (own, asked) = (level(self.variant.as_deref()), level(wanted.variant.as_deref()));
+        let (own, asked) = (
+            level(self.variant.as_deref()),
+            level(wanted.variant.as_deref()),
+        );
         if self.variant == wanted.variant {
             return Some(1000);
         }
@@ -135,7 +141,11 @@ impl Platform {
             // Newer instruction sets may be missing here; older ones run.
             Some(_) => (own <= asked).then_some(own),
             // Without a wish the plainest one runs everywhere, but arm64's v8 is the plain one.
-            None => Some(if own <= level(None) { 500 } else { 100 - own.min(99) }),
+            None => Some(if own <= level(None) {
+                500
+            } else {
+                100 - own.min(99)
+            }),
         }
     }
 }
@@ -235,7 +245,10 @@ impl Document {
             } else {
                 format!("an artefact of type `{config_type}`, not a container image")
             };
-            return Err(ImageError::new(ErrorKind::Unsupported, format!("{name} is {what}")));
+            return Err(ImageError::new(
+                ErrorKind::Unsupported,
+                format!("{name} is {what}"),
+            ));
         }
         for layer in &manifest.layers {
             if layer.media_type.contains("encrypted") {
@@ -247,7 +260,10 @@ impl Document {
             if !layer.media_type.is_empty() && !layer.media_type.contains("tar") {
                 return Err(ImageError::new(
                     ErrorKind::Unsupported,
-                    format!("{name} has a layer of type `{}`, which is no tar", layer.media_type),
+                    format!(
+                        "{name} has a layer of type `{}`, which is no tar",
+                        layer.media_type
+                    ),
                 ));
             }
         }
@@ -412,14 +428,20 @@ impl ImageConfig {
             created: filled(outer.created),
             author: filled(outer.author),
             history: outer.history.unwrap_or_default(),
-            diff_ids: outer.rootfs.and_then(|rootfs| rootfs.diff_ids).unwrap_or_default(),
+            diff_ids: outer
+                .rootfs
+                .and_then(|rootfs| rootfs.diff_ids)
+                .unwrap_or_default(),
         })
     }
 }
 
 /// Malformed content of an image; `why` completes the sentence.
 pub(crate) fn corrupt(name: &str, what: &str, why: impl fmt::Display) -> ImageError {
-    ImageError::new(ErrorKind::Corrupt, format!("the {what} of {name} cannot be used: {why}"))
+    ImageError::new(
+        ErrorKind::Corrupt,
+        format!("the {what} of {name} cannot be used: {why}"),
+    )
 }
 
 #[cfg(test)]
@@ -495,7 +517,8 @@ mod tests {
 
     #[test]
     fn a_configuration_with_nulls_is_an_empty_one() {
-        let text = br#"{"os":"linux","config":{"Env":null,"Cmd":null,"Labels":null},"history":null}"#;
+        let text =
+            br#"{"os":"linux","config":{"Env":null,"Cmd":null,"Labels":null},"history":null}"#;
         let config = ImageConfig::parse(text, "img").expect("nulls are common");
         assert!(config.env.is_empty() && config.cmd.is_empty());
     }

@@ -205,10 +205,11 @@ pub(crate) fn by_content(session: &Session, image: &ImageRef) -> Result<ImageRef
         },
         ImageRef::Path(path) => {
             let path = whole(path);
-            let metadata =
-                fs::metadata(&path).map_err(|error| ImageError::io("open the image", &path, error))?;
+            let metadata = fs::metadata(&path)
+                .map_err(|error| ImageError::io("open the image", &path, error))?;
             if metadata.is_dir() {
-                let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
+                let is_layout =
+                    path.join("oci-layout").is_file() && path.join("index.json").is_file();
                 return Ok(if is_layout {
                     ImageRef::OciDir { path, tag: None }
                 } else {
@@ -222,7 +223,10 @@ pub(crate) fn by_content(session: &Session, image: &ImageRef) -> Result<ImageRef
             let later = |what: &str| {
                 ImageError::new(
                     ErrorKind::Unsupported,
-                    format!("{} is a {what}; single-file images come in a later release", path.display()),
+                    format!(
+                        "{} is a {what}; single-file images come in a later release",
+                        path.display()
+                    ),
                 )
                 .hint("pull it into the store, or into a directory with `longshore pull --sandbox`")
             };
@@ -400,10 +404,11 @@ fn ensure_tree(
         if !folder.exists() {
             let unfinished = store.unfinished_tree(&image.digest);
             store::remove_tree(&unfinished)?;
-            let made = make_tree(store, options, source, image, &unfinished, progress).and_then(|()| {
-                fs::rename(&unfinished, &folder)
-                    .map_err(|error| ImageError::io("put in place", &folder, error))
-            });
+            let made =
+                make_tree(store, options, source, image, &unfinished, progress).and_then(|()| {
+                    fs::rename(&unfinished, &folder)
+                        .map_err(|error| ImageError::io("put in place", &folder, error))
+                });
             if let Err(error) = made {
                 // The first failure is the one to tell; what is left is swept by the next command.
                 let _ = store::remove_tree(&unfinished);
@@ -498,7 +503,12 @@ fn fill_from_files(
         error,
         spoilt: None,
     };
-    let layer_bytes: Vec<u64> = image.manifest.layers.iter().map(|layer| layer.size).collect();
+    let layer_bytes: Vec<u64> = image
+        .manifest
+        .layers
+        .iter()
+        .map(|layer| layer.size)
+        .collect();
     Store::check_space(rootfs, layer_bytes.iter().sum(), &image.name).map_err(plain)?;
     progress.event(Event::Layers {
         here_bytes: layer_bytes.clone(),
@@ -564,7 +574,12 @@ fn prepare_layers(
         Store::check_space(rootfs, all_bytes, &image.name)?;
     }
     progress.event(Event::Layers {
-        layer_bytes: image.manifest.layers.iter().map(|layer| layer.size).collect(),
+        layer_bytes: image
+            .manifest
+            .layers
+            .iter()
+            .map(|layer| layer.size)
+            .collect(),
         here_bytes: image
             .manifest
             .layers
@@ -579,7 +594,10 @@ fn open_part(store: &Store, descriptor: &Descriptor, lock: Lock) -> Result<Part,
     let digest = &descriptor.digest;
     let blob = store.blob(digest);
     if let Ok(reader) = File::open(&blob) {
-        let stored_bytes = reader.metadata().map(|metadata| metadata.len()).unwrap_or(0);
+        let stored_bytes = reader
+            .metadata()
+            .map(|metadata| metadata.len())
+            .unwrap_or(0);
         if stored_bytes == descriptor.size {
             // The open file stays readable whatever happens to its name.
             return Ok(Part {
@@ -592,7 +610,8 @@ fn open_part(store: &Store, descriptor: &Descriptor, lock: Lock) -> Result<Part,
                 growing: Growing::new(stored_bytes),
             });
         }
-        fs::remove_file(&blob).map_err(|error| ImageError::io("remove the damaged", &blob, error))?;
+        fs::remove_file(&blob)
+            .map_err(|error| ImageError::io("remove the damaged", &blob, error))?;
     }
     let partial = store.partial(digest);
     let failed = |error: io::Error| ImageError::io("write", &partial, error);
@@ -644,7 +663,9 @@ fn fill_from_registry(
     };
     let mut order = Vec::new();
     for (layer_index, layer) in image.manifest.layers.iter().enumerate() {
-        let part = parts.get_mut(&layer.digest).expect("every layer was prepared");
+        let part = parts
+            .get_mut(&layer.digest)
+            .expect("every layer was prepared");
         if let Some(writer) = part.writer.take() {
             let hasher = std::mem::replace(&mut part.hasher, Hasher::new());
             order.push((layer_index, writer, hasher, part.lock.take()));

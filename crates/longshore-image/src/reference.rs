@@ -108,13 +108,18 @@ impl ImageRef {
     /// The last part of the name and the tag, as `pull` names its result.
     pub fn short_name(&self) -> String {
         let of_path = |path: &PathBuf| {
-            path.file_stem()
-                .map_or_else(|| "image".into(), |stem| stem.to_string_lossy().into_owned())
+            path.file_stem().map_or_else(
+                || "image".into(),
+                |stem| stem.to_string_lossy().into_owned(),
+            )
         };
         match self {
             ImageRef::Registry(image) => {
                 let name = image.repository.rsplit('/').next().unwrap_or("image");
-                let tag = image.tag.as_deref().or(image.digest.as_ref().map(Digest::short));
+                let tag = image
+                    .tag
+                    .as_deref()
+                    .or(image.digest.as_ref().map(Digest::short));
                 format!("{name}_{}", tag.unwrap_or("latest"))
             }
             ImageRef::OciDir { path, tag }
@@ -299,8 +304,7 @@ fn refused(text: &str, why: impl fmt::Display) -> ImageError {
 }
 
 fn utf8<'t>(text: &OsStr, rest: &'t [u8]) -> Result<&'t str, ImageError> {
-    std::str::from_utf8(rest)
-        .map_err(|_| refused(&text.to_string_lossy(), "it is not valid UTF-8"))
+    std::str::from_utf8(rest).map_err(|_| refused(&text.to_string_lossy(), "it is not valid UTF-8"))
 }
 
 /// Splits `PATH[:tag]`. The tag cannot hold a slash before its last colon, so that a path with a
@@ -351,7 +355,10 @@ fn is_host(text: &str) -> bool {
                 if host.parse::<std::net::Ipv6Addr>().is_err() {
                     return false;
                 }
-                ("ipv6", port.strip_prefix(':').or(port.is_empty().then_some("0")))
+                (
+                    "ipv6",
+                    port.strip_prefix(':').or(port.is_empty().then_some("0")),
+                )
             }
             None => return false,
         },
@@ -406,7 +413,10 @@ mod tests {
 
     #[test]
     fn short_names_are_images_of_docker_hub() {
-        check("docker://python", "docker://docker.io/library/python:latest");
+        check(
+            "docker://python",
+            "docker://docker.io/library/python:latest",
+        );
         check("docker:python:3", "docker://docker.io/library/python:3");
         check("docker://user/app:1.0", "docker://docker.io/user/app:1.0");
         check(
@@ -446,7 +456,10 @@ mod tests {
             "docker://Python",
             "`Python` names no image: names in registries have no capital letters",
         );
-        check("docker://a:b:c", "`a:b:c` names no image: `a:b` is no repository name");
+        check(
+            "docker://a:b:c",
+            "`a:b:c` names no image: `a:b` is no repository name",
+        );
         check("docker://a:-x", "`a:-x` names no image: `-x` is no tag");
         check(
             "docker://a/../b",
@@ -462,7 +475,10 @@ mod tests {
     #[test]
     fn paths_carry_tags() {
         check("oci:some/dir:tag", "oci:some/dir:tag");
-        check("docker-archive:f.tar:repo/name:1", "docker-archive:f.tar:repo/name:1");
+        check(
+            "docker-archive:f.tar:repo/name:1",
+            "docker-archive:f.tar:repo/name:1",
+        );
         check("oci-archive:/nowhere/f.tar", "oci-archive:/nowhere/f.tar");
         check("some/dir", "some/dir");
     }

@@ -127,10 +127,7 @@ impl Registry {
             authorization: Mutex::new(None),
             reached: AtomicBool::new(false),
         };
-        if plain
-            && transport == Transport::Secure
-            && runtime.block_on(session.speaks_tls_only())
-        {
+        if plain && transport == Transport::Secure && runtime.block_on(session.speaks_tls_only()) {
             session.base = format!("https://{host}");
         }
         Ok(Registry { runtime, session })
@@ -225,10 +222,9 @@ fn client(image: &RegistryRef, plain: bool) -> Result<Client, ImageError> {
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_TIMEOUT)
             .redirect(reqwest::redirect::Policy::custom(|attempt| {
-                let left_tls = attempt
-                    .previous()
-                    .last()
-                    .is_some_and(|from| from.scheme() == "https" && attempt.url().scheme() == "http");
+                let left_tls = attempt.previous().last().is_some_and(|from| {
+                    from.scheme() == "https" && attempt.url().scheme() == "http"
+                });
                 if left_tls {
                     attempt.error("it redirects from HTTPS to plain HTTP")
                 } else if attempt.previous().len() > 10 {
@@ -238,7 +234,11 @@ fn client(image: &RegistryRef, plain: bool) -> Result<Client, ImageError> {
                     attempt.follow()
                 }
             }));
-        if image.is_loopback() { builder.no_proxy() } else { builder }
+        if image.is_loopback() {
+            builder.no_proxy()
+        } else {
+            builder
+        }
     };
     match builder().build() {
         Ok(client) => Ok(client),
@@ -258,7 +258,10 @@ fn client(image: &RegistryRef, plain: bool) -> Result<Client, ImageError> {
 
 impl Visit {
     fn url(&self, kind: &str, version: &str) -> String {
-        format!("{}/v2/{}/{kind}/{version}", self.base, self.image.repository)
+        format!(
+            "{}/v2/{}/{kind}/{version}",
+            self.base, self.image.repository
+        )
     }
 
     /// Whether a registry of this machine answers plain HTTP with "this is TLS".
@@ -266,7 +269,9 @@ impl Visit {
         match self.client.get(format!("{}/v2/", self.base)).send().await {
             Ok(answer) => {
                 answer.status() == StatusCode::BAD_REQUEST
-                    && !answer.headers().contains_key("docker-distribution-api-version")
+                    && !answer
+                        .headers()
+                        .contains_key("docker-distribution-api-version")
             }
             // No HTTP came back although something listens.
             Err(error) => !error.is_connect() && !error.is_timeout(),
@@ -382,8 +387,8 @@ impl Visit {
                 .await
                 .map_err(|error| self.transport_failure(what, error))?;
             self.reached.store(true, Ordering::Relaxed);
-            let own_host = Url::parse(url)
-                .is_ok_and(|asked| asked.host_str() == response.url().host_str());
+            let own_host =
+                Url::parse(url).is_ok_and(|asked| asked.host_str() == response.url().host_str());
             if response.status() == StatusCode::UNAUTHORIZED && !logged_in && own_host {
                 self.log_in(response.headers()).await?;
                 logged_in = true;
@@ -409,12 +414,15 @@ impl Visit {
                 .iter()
                 .find(|challenge| challenge.scheme.eq_ignore_ascii_case(scheme))
         };
-        let password = self.found.as_ref().and_then(|found| match &found.credentials {
-            Credentials::Password { user, password } => {
-                Some(encode_base64(format!("{user}:{password}").as_bytes()))
-            }
-            Credentials::IdentityToken(_) => None,
-        });
+        let password = self
+            .found
+            .as_ref()
+            .and_then(|found| match &found.credentials {
+                Credentials::Password { user, password } => {
+                    Some(encode_base64(format!("{user}:{password}").as_bytes()))
+                }
+                Credentials::IdentityToken(_) => None,
+            });
         let value = if let Some(bearer) = of_scheme("bearer") {
             format!("Bearer {}", self.token(bearer, password.as_deref()).await?)
         } else if of_scheme("basic").is_some() {
@@ -464,11 +472,16 @@ impl Visit {
             .map_err(|_| refused(format!("`{realm}` is no address of a token server")))?;
         let may_be_plain = self.base.starts_with("http://");
         if url.scheme() != "https" && !(url.scheme() == "http" && may_be_plain) {
-            return Err(refused(format!("its token server {realm} is not reached by HTTPS")));
+            return Err(refused(format!(
+                "its token server {realm} is not reached by HTTPS"
+            )));
         }
         let scope = format!("repository:{}:pull", self.image.repository);
         let service = bearer.get("service");
-        let what = format!("the token server {} of {registry}", url.host_str().unwrap_or(""));
+        let what = format!(
+            "the token server {} of {registry}",
+            url.host_str().unwrap_or("")
+        );
         let request = match self.found.as_ref().map(|found| &found.credentials) {
             Some(Credentials::IdentityToken(token)) => {
                 let mut form = Url::parse("http://form/").expect("a constant address");
@@ -585,7 +598,14 @@ impl Visit {
                     .headers()
                     .get(CONTENT_RANGE)
                     .and_then(|value| value.to_str().ok())
-                    .and_then(|value| value.strip_prefix("bytes ")?.split('-').next()?.parse().ok());
+                    .and_then(|value| {
+                        value
+                            .strip_prefix("bytes ")?
+                            .split('-')
+                            .next()?
+                            .parse()
+                            .ok()
+                    });
                 if start != Some(from) {
                     return Err(Failure::Final(ImageError::new(
                         ErrorKind::Corrupt,
@@ -725,13 +745,27 @@ impl Visit {
                 _ => break,
             }
         }
-        let said = serde_json::from_slice::<Envelope>(&text).ok().and_then(|envelope| {
-            let first = envelope.errors.into_iter().next()?;
-            let text = if first.message.is_empty() { first.code } else { first.message };
-            Some(text.chars().filter(|letter| !letter.is_control()).take(200).collect::<String>())
-        });
+        let said = serde_json::from_slice::<Envelope>(&text)
+            .ok()
+            .and_then(|envelope| {
+                let first = envelope.errors.into_iter().next()?;
+                let text = if first.message.is_empty() {
+                    first.code
+                } else {
+                    first.message
+                };
+                Some(
+                    text.chars()
+                        .filter(|letter| !letter.is_control())
+                        .take(200)
+                        .collect::<String>(),
+                )
+            });
         let registry = &self.image.registry;
-        let detail = said.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
+        let detail = said
+            .as_deref()
+            .map(|said| format!(": {said}"))
+            .unwrap_or_default();
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 Failure::Final(self.denied(said.as_deref()))

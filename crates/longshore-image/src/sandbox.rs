@@ -187,7 +187,9 @@ fn make_partial(partial: &Path) -> Result<OwnedFd, ImageError> {
             Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             Err(error) => return Err(ImageError::io("lock", partial, error)),
         }
-        let same = rustix::fs::fstat(&hold).ok().zip(rustix::fs::stat(partial).ok());
+        let same = rustix::fs::fstat(&hold)
+            .ok()
+            .zip(rustix::fs::stat(partial).ok());
         if same.is_none_or(|(held, named)| held.st_ino != named.st_ino) {
             continue;
         }
@@ -235,8 +237,8 @@ fn write_documents(rootfs: &Path, config: &[u8], manifest: &[u8]) -> Result<(), 
         }
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(&folder, name, flags, Mode::from_raw_mode(0o644))
-            .map_err(failed)?;
+        let file =
+            rustix::fs::openat(&folder, name, flags, Mode::from_raw_mode(0o644)).map_err(failed)?;
         File::from(file)
             .write_all(text)
             .map_err(|error| ImageError::io("write the documents of", rootfs, error))?;

@@ -134,11 +134,15 @@ impl Store {
         let set = |name: &str| session.var(name).filter(|value| !value.is_empty());
         let root = match set("LONGSHORE_CACHEDIR") {
             Some(root) => PathBuf::from(root),
-            None => ["APPTAINER_CACHEDIR", "SINGULARITY_CACHEDIR", "XDG_CACHE_HOME"]
-                .into_iter()
-                .find_map(set)
-                .map_or_else(|| session.home.join(".cache"), PathBuf::from)
-                .join("longshore"),
+            None => [
+                "APPTAINER_CACHEDIR",
+                "SINGULARITY_CACHEDIR",
+                "XDG_CACHE_HOME",
+            ]
+            .into_iter()
+            .find_map(set)
+            .map_or_else(|| session.home.join(".cache"), PathBuf::from)
+            .join("longshore"),
         };
         Store::at(session.cwd.join(root))
     }
@@ -181,10 +185,17 @@ impl Store {
             crate::error::errno_of(&error),
             Some(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)
         );
-        let kind = if full { ErrorKind::NoSpace } else { ErrorKind::ReadOnly };
-        ImageError::new(kind, format!("cannot write the image cache at {}", path.display()))
-            .hint("set LONGSHORE_CACHEDIR to a folder that you can write, on a disk with room")
-            .because(error)
+        let kind = if full {
+            ErrorKind::NoSpace
+        } else {
+            ErrorKind::ReadOnly
+        };
+        ImageError::new(
+            kind,
+            format!("cannot write the image cache at {}", path.display()),
+        )
+        .hint("set LONGSHORE_CACHEDIR to a folder that you can write, on a disk with room")
+        .because(error)
     }
 
     fn sweep(&self) -> Result<(), ImageError> {
@@ -232,7 +243,12 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<Lock, ImageError> {
         let what = format!("image {}", digest.short());
-        Lock::take(&self.lock_path("tree", digest.hex()), share, &what, progress)
+        Lock::take(
+            &self.lock_path("tree", digest.hex()),
+            share,
+            &what,
+            progress,
+        )
     }
 
     /// Waits for and takes the lock of a layer.
@@ -263,7 +279,10 @@ impl Store {
             lock.touch();
         }
         // It may have been removed before the lock was ours.
-        Ok(folder.join("rootfs").is_dir().then_some(Tree { folder, lock }))
+        Ok(folder
+            .join("rootfs")
+            .is_dir()
+            .then_some(Tree { folder, lock }))
     }
 
     fn ref_path(&self, name: &str, platform: &Platform) -> PathBuf {
@@ -272,7 +291,9 @@ impl Store {
         hasher.update(b"\n");
         hasher.update(platform.to_string().as_bytes());
         let digest = hasher.finish();
-        self.root.join("refs").join(format!("{}.json", &digest.hex()[..32]))
+        self.root
+            .join("refs")
+            .join(format!("{}.json", &digest.hex()[..32]))
     }
 
     /// What a name means here, if anything.
@@ -331,7 +352,11 @@ impl Store {
     }
 
     /// Whether `wanted_bytes` fit on the disk of `place`; an error with the numbers if not.
-    pub(crate) fn check_space(place: &Path, wanted_bytes: u64, what: &str) -> Result<(), ImageError> {
+    pub(crate) fn check_space(
+        place: &Path,
+        wanted_bytes: u64,
+        what: &str,
+    ) -> Result<(), ImageError> {
         let Ok(room) = rustix::fs::statvfs(place) else {
             return Ok(());
         };
@@ -442,15 +467,26 @@ impl Store {
                 .collect();
             let path = self.tree_folder(&digest);
             items.push(StoreItem {
-                kind: if names.is_empty() { ItemKind::Unnamed } else { ItemKind::Image },
-                name: if names.is_empty() { digest.to_string() } else { names.join(", ") },
+                kind: if names.is_empty() {
+                    ItemKind::Unnamed
+                } else {
+                    ItemKind::Image
+                },
+                name: if names.is_empty() {
+                    digest.to_string()
+                } else {
+                    names.join(", ")
+                },
                 disk_bytes: disk_bytes(&path),
                 used_s: self.used(&digest),
                 in_use: self.is_held("tree", digest.hex()),
                 path,
             });
         }
-        for (folder, kind) in [("blobs/sha256", ItemKind::Layer), ("partial", ItemKind::Partial)] {
+        for (folder, kind) in [
+            ("blobs/sha256", ItemKind::Layer),
+            ("partial", ItemKind::Partial),
+        ] {
             for path in list(&self.root.join(folder))? {
                 let Some(digest) = digest_of_name(&path) else {
                     continue;
@@ -466,7 +502,11 @@ impl Store {
             }
         }
         for path in list(&self.root.join("tmp"))? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             let in_use = match name.strip_prefix("tree-") {
                 Some(hex) => self.is_held("tree", hex),
                 None => name.starts_with("write-") && age(&path) < WRITING,
@@ -523,7 +563,8 @@ impl Store {
             }
             (ItemKind::Leftover, _) => {
                 let name = item.path.file_name().unwrap_or_default().to_string_lossy();
-                name.strip_prefix("tree-").map(|hex| self.lock_path("tree", hex))
+                name.strip_prefix("tree-")
+                    .map(|hex| self.lock_path("tree", hex))
             }
             _ => None,
         };
@@ -537,7 +578,8 @@ impl Store {
         if let (ItemKind::Image, Some(digest)) = (item.kind, &digest) {
             for (path, record) in self.refs()? {
                 if record.digest == *digest {
-                    fs::remove_file(&path).map_err(|error| ImageError::io("remove", &path, error))?;
+                    fs::remove_file(&path)
+                        .map_err(|error| ImageError::io("remove", &path, error))?;
                 }
             }
         }
@@ -558,7 +600,11 @@ impl Store {
     fn remove_folder(&self, path: &Path) -> Result<(), ImageError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("trash-{}-{count}-{}", std::process::id(), seconds(SystemTime::now()));
+        let name = format!(
+            "trash-{}-{count}-{}",
+            std::process::id(),
+            seconds(SystemTime::now())
+        );
         let trash = self.root.join("tmp").join(name);
         fs::rename(path, &trash).map_err(|error| ImageError::io("remove", path, error))?;
         remove_tree(&trash)

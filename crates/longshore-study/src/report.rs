@@ -221,7 +221,7 @@ impl Report {
                     .iter()
                     .find(|(other, _)| other == variant)
                     .map(|(_, reason)| reason.clone());
-                report.variant(variant, missing.or(differs))
+                report.variant(variant, missing, differs)
             })
             .collect();
         report.expectations = study
@@ -244,7 +244,12 @@ impl Report {
             .collect()
     }
 
-    fn variant(&self, variant: &Variant, problem: Option<String>) -> VariantReport {
+    fn variant(
+        &self,
+        variant: &Variant,
+        missing: Option<String>,
+        differs: Option<String>,
+    ) -> VariantReport {
         let own: Vec<&Sample> = self
             .samples
             .iter()
@@ -258,8 +263,10 @@ impl Report {
             .collect();
         let failed = failed_probes(&per_run, Effect::Invalidates);
         let counted = per_run.iter().filter(|sample| sample.round > 0).count();
-        let reason = problem
+        // A program that failed also put out something else; why it failed is the better word.
+        let reason = missing
             .or_else(|| failed.first().cloned())
+            .or(differs)
             .or_else(|| (counted == 0).then(|| "no round was finished".to_owned()));
         VariantReport {
             variant: variant.clone(),
@@ -542,7 +549,11 @@ fn expected_text(
         text.push_str(&format!(
             " ({} {} {} %)",
             expectation.value_text,
-            if expectation.tolerance < 0.0 { "-" } else { "+" },
+            if expectation.tolerance < 0.0 {
+                "-"
+            } else {
+                "+"
+            },
             expectation.tolerance.abs() * 100.0
         ));
     } else if expectation.value_text.contains(['*', '/']) {

@@ -82,7 +82,9 @@ impl Progress for PullProgress<'_> {
         let shown = &mut *shown;
         match event {
             Event::Waiting { what } => shown.aside(|ui| {
-                ui.notice(&format!("another command is working on {what}; waiting for it"));
+                ui.notice(&format!(
+                    "another command is working on {what}; waiting for it"
+                ));
             }),
             Event::Layers {
                 layer_bytes,
@@ -94,7 +96,10 @@ impl Progress for PullProgress<'_> {
                 shown.unpacked_count = 0;
                 let resumed = HumanBytes(shown.done_bytes);
                 if shown.done_bytes > 0 {
-                    let text = format!("{resumed} of {} are here already", HumanBytes(shown.total_bytes));
+                    let text = format!(
+                        "{resumed} of {} are here already",
+                        HumanBytes(shown.total_bytes)
+                    );
                     shown.aside(|ui| ui.detail(&text));
                 }
                 if shown.ui.draws_progress() {
@@ -128,7 +133,10 @@ impl Progress for PullProgress<'_> {
                 shown.line();
             }
             Event::Retrying { why, after } => shown.aside(|ui| {
-                ui.notice(&format!("{why}; trying again in {:.1} s", after.as_secs_f64()));
+                ui.notice(&format!(
+                    "{why}; trying again in {:.1} s",
+                    after.as_secs_f64()
+                ));
             }),
             Event::Notice(text) => shown.aside(|ui| ui.notice(&text)),
             Event::Detail(text) => shown.aside(|ui| ui.detail(&text)),

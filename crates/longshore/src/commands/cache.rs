@@ -100,7 +100,11 @@ fn list(ui: &mut Ui, store: &Store, args: &ListArgs) -> Result<ExitCode, Command
         }
         ui.result(&table.trim_fmt())?;
     }
-    ui.result(&format!("{} in {}", size(total_bytes), store.root().display()))?;
+    ui.result(&format!(
+        "{} in {}",
+        size(total_bytes),
+        store.root().display()
+    ))?;
     Ok(DONE)
 }
 
@@ -128,11 +132,19 @@ fn clean(ui: &mut Ui, store: &Store, args: &CleanArgs) -> Result<ExitCode, Comma
             })?;
         } else {
             let size = size(item.disk_bytes);
-            ui.result(&format!("{label} {} {} ({size})", kind(item.kind), item.name))?;
+            ui.result(&format!(
+                "{label} {} {} ({size})",
+                kind(item.kind),
+                item.name
+            ))?;
         }
     }
     if !args.json {
-        ui.result(&format!("{} {done} in {}", size(freed_bytes), store.root().display()))?;
+        ui.result(&format!(
+            "{} {done} in {}",
+            size(freed_bytes),
+            store.root().display()
+        ))?;
     }
     Ok(DONE)
 }

@@ -66,7 +66,11 @@ pub(crate) fn run(ui: &mut Ui, args: &InspectArgs) -> Result<ExitCode, CommandEr
     let session =
         Session::probe().map_err(|error| CommandError::from_error(Kind::Failed, &error))?;
     let image = ImageRef::parse(&args.image, Bare::Path).map_err(image_error)?;
-    let policy = if args.remote { PullPolicy::Always } else { PullPolicy::Missing };
+    let policy = if args.remote {
+        PullPolicy::Always
+    } else {
+        PullPolicy::Missing
+    };
     let options = args.source.options(&session, policy)?;
     let store = Store::of(&session);
     let progress = PullProgress::new(ui);
@@ -118,13 +122,29 @@ fn record(args: &InspectArgs, found: &Inspection) -> Value {
             attributes.insert(name.to_owned(), value);
         }
     };
-    put(args.labels || everything, "labels", Some(json!(found.config.labels)));
+    put(
+        args.labels || everything,
+        "labels",
+        Some(json!(found.config.labels)),
+    );
     let script = |name| script(found, name).map(Value::from);
     put(args.deffile || everything, "deffile", script("Singularity"));
-    put(args.runscript || everything, "runscript", script("runscript"));
-    put(args.startscript || everything, "startscript", script("startscript"));
+    put(
+        args.runscript || everything,
+        "runscript",
+        script("runscript"),
+    );
+    put(
+        args.startscript || everything,
+        "startscript",
+        script("startscript"),
+    );
     put(args.test || everything, "test", script("test"));
-    put(args.helpfile || everything, "helpfile", script("runscript.help"));
+    put(
+        args.helpfile || everything,
+        "helpfile",
+        script("runscript.help"),
+    );
     put(
         args.environment || everything,
         "environment",
@@ -148,16 +168,18 @@ fn text(args: &InspectArgs, found: &Inspection) -> String {
     let mut line = |key: &str, value: &str| {
         let _ = writeln!(text, "{key}: {value}");
     };
-    let words = |words: &[String]| {
-        serde_json::to_string(words).expect("strings can be written as JSON")
-    };
+    let words =
+        |words: &[String]| serde_json::to_string(words).expect("strings can be written as JSON");
     if is_overview(args) {
         line("image", &found.name);
         if let Some(digest) = &found.digest {
             line("digest", &digest.to_string());
         }
         if !config.architecture.is_empty() {
-            line("platform", &format!("{}/{}", config.os, config.architecture));
+            line(
+                "platform",
+                &format!("{}/{}", config.os, config.architecture),
+            );
         }
         for (key, value) in [
             ("created", &config.created),

@@ -92,7 +92,10 @@ impl SourceArgs {
         };
         let is_set = |name: &str| {
             variable(name).is_some_and(|value| {
-                !matches!(value.to_ascii_lowercase().as_str(), "0" | "false" | "no" | "f" | "n")
+                !matches!(
+                    value.to_ascii_lowercase().as_str(),
+                    "0" | "false" | "no" | "f" | "n"
+                )
             })
         };
         let platform = match (&self.platform, &self.arch) {
@@ -105,16 +108,24 @@ impl SourceArgs {
         let plain = self.no_https || is_set("NOHTTPS") || is_set("NO_HTTPS");
         let parallel_downloads = match variable("DOWNLOAD_CONCURRENCY") {
             None => PullOptions::default().parallel_downloads,
-            Some(text) => text.parse().ok().filter(|&count| count > 0).ok_or_else(|| {
-                CommandError::new(
-                    Kind::Usage,
-                    format!("DOWNLOAD_CONCURRENCY is `{text}`, which is no count"),
-                )
-            })?,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|&count| count > 0)
+                .ok_or_else(|| {
+                    CommandError::new(
+                        Kind::Usage,
+                        format!("DOWNLOAD_CONCURRENCY is `{text}`, which is no count"),
+                    )
+                })?,
         };
         Ok(PullOptions {
             platform,
-            transport: if plain { Transport::Plain } else { Transport::Secure },
+            transport: if plain {
+                Transport::Plain
+            } else {
+                Transport::Secure
+            },
             auth_file: self.authfile.clone(),
             policy,
             parallel_downloads,
@@ -154,11 +165,15 @@ pub(crate) fn run(ui: &mut Ui, args: &PullArgs) -> Result<ExitCode, CommandError
         ));
     }
     let folder = args.dir.clone().or_else(|| {
-        ["APPTAINER_PULLDIR", "APPTAINER_PULLFOLDER", "SINGULARITY_PULLDIR"]
-            .iter()
-            .find_map(|name| session.var(name))
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
+        [
+            "APPTAINER_PULLDIR",
+            "APPTAINER_PULLFOLDER",
+            "SINGULARITY_PULLDIR",
+        ]
+        .iter()
+        .find_map(|name| session.var(name))
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
     });
     let target = match (named.or(target), args.dir.is_some()) {
         (None, true) => Some(PathBuf::from(image.short_name())),
@@ -170,7 +185,9 @@ pub(crate) fn run(ui: &mut Ui, args: &PullArgs) -> Result<ExitCode, CommandError
     };
     if let Some(target) = &target
         && target.extension().is_some_and(|ending| {
-            ["sif", "simg", "sqfs", "sqsh", "squashfs", "img"].iter().any(|known| ending == *known)
+            ["sif", "simg", "sqfs", "sqsh", "squashfs", "img"]
+                .iter()
+                .any(|known| ending == *known)
         })
     {
         return Err(CommandError::new(
@@ -200,7 +217,11 @@ pub(crate) fn run(ui: &mut Ui, args: &PullArgs) -> Result<ExitCode, CommandError
             (opened.name, opened.digest, opened.rootfs)
         }
         Some(target) => {
-            let existing = if args.force { Existing::Replace } else { Existing::Refuse };
+            let existing = if args.force {
+                Existing::Replace
+            } else {
+                Existing::Refuse
+            };
             let layers = if args.disable_cache {
                 LayerKeeping::Nowhere
             } else {
@@ -223,7 +244,9 @@ pub(crate) fn run(ui: &mut Ui, args: &PullArgs) -> Result<ExitCode, CommandError
             stored: target.is_none(),
         })?;
     } else {
-        let digest = digest.map(|digest| format!(" ({digest})")).unwrap_or_default();
+        let digest = digest
+            .map(|digest| format!(" ({digest})"))
+            .unwrap_or_default();
         let text = match target {
             None => format!("{name}{digest} is in the store"),
             Some(_) => format!("{name}{digest} is in {}", path.display()),
