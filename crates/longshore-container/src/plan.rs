@@ -322,7 +322,7 @@ pub fn plan(
     }
     Ok(RunPlan {
         image: rootfs.name.clone(),
-        namespaces: namespaces(spec, session),
+        namespaces: namespaces(spec, &identity),
         identity,
         root,
         mounts,
@@ -335,9 +335,9 @@ pub fn plan(
     })
 }
 
-fn namespaces(spec: &RunSpec, session: &Session) -> PlannedNamespaces {
+fn namespaces(spec: &RunSpec, identity: &PlannedIdentity) -> PlannedNamespaces {
     PlannedNamespaces {
-        user: session.uid != 0 || spec.isolate.user,
+        user: identity.mapping != Mapping::None,
         pid: spec.isolate.pids != Pids::Shared,
         init: spec.isolate.pids == Pids::WithInit,
         ipc: spec.isolate.ipc,
@@ -400,7 +400,7 @@ fn identity(
         };
     }
     let is_root = session.uid == 0;
-    let user_namespace = !is_root || spec.isolate.user;
+    let user_namespace = !is_root || spec.isolate.user || facts.powerless_root;
     let capabilities = match (is_root, user_namespace) {
         (true, false) => Capabilities::OfCaller {
             none: privileges.none,

@@ -185,3 +185,24 @@ fn a_node_that_forbids_user_namespaces_is_told_apart() {
     );
     assert!(said.err.contains("longshore doctor"), "{}", said.err);
 }
+
+#[test]
+fn root_without_the_right_to_mount_gets_a_user_namespace() {
+    let (Some(setpriv), true) = (program("setpriv"), is_root()) else {
+        skip!("needs root and setpriv(1)")
+    };
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    let mut command = std::process::Command::new(setpriv);
+    let out = succeed(
+        command
+            .args(["--bounding-set=-all", "--inh-caps=-all"])
+            .arg(world.path("bin/longshore"))
+            .args(["exec", "--dry-run"])
+            .arg(world.path("work/box"))
+            .arg("true"),
+    );
+    assert!(out.contains("namespaces: mount, user\n"), "{out}");
+}

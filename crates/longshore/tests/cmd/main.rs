@@ -6,3 +6,4 @@ mod identity;
 mod mounts;
 mod process;
 mod support;
+mod terminal;
