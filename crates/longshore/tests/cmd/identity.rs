@@ -206,3 +206,30 @@ fn root_without_the_right_to_mount_gets_a_user_namespace() {
     );
     assert!(out.contains("namespaces: mount, user\n"), "{out}");
 }
+
+#[test]
+fn root_by_mapping_can_replace_the_account_files_of_its_image() {
+    let world = World::new();
+    let Some(root) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    // As useradd and groupadd do it: a new file takes the place of the old one.
+    let script = "for file in passwd group; do cp /etc/$file /etc/$file.new && echo app:x:5:5:: >> /etc/$file.new && \
+        mv /etc/$file.new /etc/$file || exit 1; done";
+    succeed(world.longshore().args([
+        "exec",
+        "--fakeroot",
+        "--writable",
+        "box",
+        "sh",
+        "-c",
+        script,
+    ]));
+    for file in ["passwd", "group"] {
+        let text = std::fs::read_to_string(root.join("etc").join(file)).expect("is there");
+        assert!(
+            text.starts_with("root:") && text.ends_with("app:x:5:5::\n"),
+            "{text}"
+        );
+    }
+}
