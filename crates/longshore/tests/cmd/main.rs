@@ -13,3 +13,4 @@ mod pull;
 mod store;
 mod study;
 mod support;
+mod terminal;
