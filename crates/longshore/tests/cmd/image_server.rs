@@ -40,6 +40,13 @@ impl Tar {
         self
     }
 
+    pub(crate) fn program(mut self, name: &str, content: &[u8]) -> Tar {
+        self.header(name, b'0', 0o755, content.len(), "");
+        self.0.extend_from_slice(content);
+        self.0.resize(self.0.len().next_multiple_of(512), 0);
+        self
+    }
+
     pub(crate) fn folder(mut self, name: &str) -> Tar {
         self.header(name, b'5', 0o755, 0, "");
         self

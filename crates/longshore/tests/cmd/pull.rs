@@ -437,6 +437,9 @@ fn an_endless_manifest_is_cut_off() {
     assert_refused(&said, &["larger than 4 MiB"]);
 }
 
+/// A name, and whether it has come.
+type Moment<'m> = (&'m str, &'m dyn Fn(&World) -> bool);
+
 #[test]
 fn a_killed_pull_is_taken_up_at_any_moment() {
     let Some(registry) = DockerRegistry::start() else {
@@ -445,7 +448,7 @@ fn a_killed_pull_is_taken_up_at_any_moment() {
     let image = Image::large();
     registry.push("a", "1", &image);
     let name = format!("docker://{}/a:1", registry.address);
-    let moments: [(&str, &dyn Fn(&World) -> bool); 5] = [
+    let moments: [Moment; 5] = [
         ("the store is there", &|world| {
             world.path("cache/locks").exists()
         }),
