@@ -125,6 +125,24 @@ fn a_wrong_password_and_no_password_are_told_apart() {
 }
 
 #[test]
+fn a_registry_with_tls_is_trusted_by_its_authority_only() {
+    let Some(mut registry) = DockerRegistry::start() else {
+        skip!("docker-registry is not installed");
+    };
+    registry.push("a", "1", &Image::small());
+    let Some(authority) = registry.speak_tls() else {
+        skip!("openssl is not installed");
+    };
+    let world = World::new();
+    let name = format!("docker://{}/a:1", registry.address);
+    let said = say(&mut pull(&world, &name));
+    assert_refused(&said, &["certificate that is not trusted", "SSL_CERT_FILE"]);
+    succeed(pull(&world, &name).env("SSL_CERT_FILE", authority));
+    let said = say(pull(&world, &name).arg("--no-https"));
+    assert_eq!(said.status, Some(1), "{}", said.err);
+}
+
+#[test]
 fn the_login_of_docker_is_used() {
     let Some(registry) = DockerRegistry::start() else {
         skip!("docker-registry is not installed");
