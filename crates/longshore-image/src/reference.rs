@@ -312,10 +312,8 @@ fn utf8<'t>(text: &OsStr, rest: &'t [u8]) -> Result<&'t str, ImageError> {
 /// first colon after the last part that can be a path.
 fn path_and_tag(text: &OsStr, rest: &[u8]) -> Result<(PathBuf, Option<String>), ImageError> {
     let shown = text.to_string_lossy();
-    let rest = rest.strip_prefix(b"//").map_or(rest, |stripped| {
-        // `oci:///abs` keeps its leading slash.
-        stripped
-    });
+    // `oci:///abs` keeps its leading slash.
+    let rest = rest.strip_prefix(b"//").unwrap_or(rest);
     if rest.is_empty() {
         return Err(refused(&shown, "the path is missing"));
     }

@@ -674,6 +674,17 @@ impl Visit {
             format!("the connection to {registry} broke while fetching {what}")
         };
         let fatal = error.is_redirect() || error.is_builder() || (error.is_connect() && !reached);
+        let cause = root_cause(&error);
+        if cause.contains("certificate") {
+            return Failure::Final(
+                ImageError::new(
+                    ErrorKind::Unreachable,
+                    format!("the registry {registry} shows a certificate that is not trusted here"),
+                )
+                .hint("add the certificate of its authority to those of this machine, or name its file in SSL_CERT_FILE")
+                .because(cause),
+            );
+        }
         let told = ImageError::new(ErrorKind::Unreachable, message);
         let told = if error.is_connect() && self.base.starts_with("https:") {
             told.hint("check the name and the network; a registry that speaks plain HTTP needs --no-https")
@@ -682,7 +693,7 @@ impl Visit {
         } else {
             told
         };
-        let told = told.because(root_cause(&error));
+        let told = told.because(cause);
         if fatal {
             Failure::Final(told)
         } else {

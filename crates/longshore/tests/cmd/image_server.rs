@@ -40,6 +40,13 @@ impl Tar {
         self
     }
 
+    pub(crate) fn program(mut self, name: &str, content: &[u8]) -> Tar {
+        self.header(name, b'0', 0o755, content.len(), "");
+        self.0.extend_from_slice(content);
+        self.0.resize(self.0.len().next_multiple_of(512), 0);
+        self
+    }
+
     pub(crate) fn folder(mut self, name: &str) -> Tar {
         self.header(name, b'5', 0o755, 0, "");
         self
@@ -325,6 +332,64 @@ impl DockerRegistry {
             let _ = server.wait();
         }
         panic!("docker-registry did not start");
+    }
+
+    /// Starts again on the same port and content, speaking TLS; the file of the authority to trust,
+    /// or `None` where no certificate can be made.
+    pub(crate) fn speak_tls(&mut self) -> Option<PathBuf> {
+        let openssl = program("openssl")?;
+        let run = |line: &str| {
+            let done = Command::new(&openssl)
+                .args(line.split(' '))
+                .current_dir(self.folder.path())
+                .output()
+                .expect("openssl can be started");
+            assert!(done.status.success(), "{done:?}");
+        };
+        fs::write(
+            self.folder.path().join("leaf.ext"),
+            "subjectAltName=IP:127.0.0.1\n",
+        )
+        .expect("own");
+        run(
+            "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 -subj /CN=test-ca",
+        );
+        run("req -newkey rsa:2048 -nodes -keyout leaf.key -out leaf.csr -subj /CN=leaf");
+        run(
+            "x509 -req -in leaf.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -out leaf.crt -extfile leaf.ext",
+        );
+        let root = self.folder.path().display().to_string();
+        let path = self.folder.path().join("config.yml");
+        let config = fs::read_to_string(&path).expect("own file").replace(
+            &format!("http: {{addr: {}}}", self.address),
+            &format!(
+                "http: {{addr: {}, tls: {{certificate: {root}/leaf.crt, key: {root}/leaf.key}}}}",
+                self.address
+            ),
+        );
+        fs::write(&path, config).expect("own file");
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        self.server = Command::new(program("docker-registry")?)
+            .arg("serve")
+            .arg(&path)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("docker-registry can be started");
+        let start = Instant::now();
+        while TcpStream::connect(&self.address).is_err() {
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "no registry with TLS"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // The ordinary user reads it.
+        use std::os::unix::fs::PermissionsExt;
+        let folder = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(self.folder.path(), folder).expect("own folder");
+        Some(self.folder.path().join("ca.crt"))
     }
 
     /// Pushes an image by the distribution protocol.

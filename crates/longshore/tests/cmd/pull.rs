@@ -125,6 +125,24 @@ fn a_wrong_password_and_no_password_are_told_apart() {
 }
 
 #[test]
+fn a_registry_with_tls_is_trusted_by_its_authority_only() {
+    let Some(mut registry) = DockerRegistry::start() else {
+        skip!("docker-registry is not installed");
+    };
+    registry.push("a", "1", &Image::small());
+    let Some(authority) = registry.speak_tls() else {
+        skip!("openssl is not installed");
+    };
+    let world = World::new();
+    let name = format!("docker://{}/a:1", registry.address);
+    let said = say(&mut pull(&world, &name));
+    assert_refused(&said, &["certificate that is not trusted", "SSL_CERT_FILE"]);
+    succeed(pull(&world, &name).env("SSL_CERT_FILE", authority));
+    let said = say(pull(&world, &name).arg("--no-https"));
+    assert_eq!(said.status, Some(1), "{}", said.err);
+}
+
+#[test]
 fn the_login_of_docker_is_used() {
     let Some(registry) = DockerRegistry::start() else {
         skip!("docker-registry is not installed");
@@ -437,6 +455,9 @@ fn an_endless_manifest_is_cut_off() {
     assert_refused(&said, &["larger than 4 MiB"]);
 }
 
+/// A name, and whether it has come.
+type Moment<'m> = (&'m str, &'m dyn Fn(&World) -> bool);
+
 #[test]
 fn a_killed_pull_is_taken_up_at_any_moment() {
     let Some(registry) = DockerRegistry::start() else {
@@ -445,7 +466,7 @@ fn a_killed_pull_is_taken_up_at_any_moment() {
     let image = Image::large();
     registry.push("a", "1", &image);
     let name = format!("docker://{}/a:1", registry.address);
-    let moments: [(&str, &dyn Fn(&World) -> bool); 5] = [
+    let moments: [Moment; 5] = [
         ("the store is there", &|world| {
             world.path("cache/locks").exists()
         }),

@@ -1,11 +1,13 @@
 //! The store between commands: names, trees, `images`, `inspect`.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::image_server::{FakeRegistry, Image, Packing, Reply, Tar, ordinary};
-use crate::support::{World, say, succeed};
+use crate::support::{World, program, say, skip, succeed};
 
 #[test]
 fn a_moved_tag_is_followed_and_the_old_tree_stays_until_it_is_cleaned() {
@@ -99,7 +101,7 @@ fn inspect_shows_the_same_of_registry_store_and_sandbox() {
     );
     assert!(remote.contains(r#""type":"container""#), "{remote}");
     succeed(world.longshore().args(["pull", &name]));
-    assert_eq!(inspect(&name), remote.replace("/a\"", "/a\""));
+    assert_eq!(inspect(&name), remote);
     succeed(world.longshore().args(["pull", "box", &name]));
     assert!(inspect("box").contains(image.config.digest.hex()));
     let text = succeed(world.longshore().args(["inspect", "box"]));
@@ -163,4 +165,45 @@ fn a_forbidden_answer_is_told_in_the_registrys_words() {
         .args(["pull", &format!("docker://{}/a", registry.address)]));
     assert_eq!(said.status, Some(1));
     assert!(said.err.contains("not for you"), "{}", said.err);
+}
+
+#[test]
+fn an_image_is_pulled_and_run_in_one_command_and_stays_while_it_runs() {
+    let Some(busybox) = program("busybox") else {
+        skip!("busybox is not installed");
+    };
+    let busybox = fs::read(busybox).expect("readable");
+    let tar = Tar::default()
+        .folder("bin/")
+        .program("bin/busybox", &busybox)
+        .symlink("bin/sh", "busybox");
+    let image = Image::of(&[(tar.end(), Packing::Gzip)]);
+    let served = image.clone();
+    let registry = FakeRegistry::start("127.0.0.1", move |seen| ordinary(&served, seen));
+    let world = World::new();
+    let name = format!("docker://{}/busybox", registry.address);
+    let mut running = world
+        .longshore()
+        .args(["exec", &name, "/bin/sh", "-c", "echo ready; read line"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("longshore can be started");
+    let mut said = String::new();
+    BufReader::new(running.stdout.take().expect("a pipe"))
+        .read_line(&mut said)
+        .expect("a pipe");
+    assert_eq!(said, "ready\n");
+    let tree = world.path("cache/trees").join(image.digest().hex());
+    succeed(world.longshore().args(["cache", "clean", "--all"]));
+    assert!(tree.is_dir(), "the tree of a running program was removed");
+    drop(running.stdin.take());
+    running.wait().expect("a child");
+    succeed(world.longshore().args(["cache", "clean", "--all"]));
+    assert!(!tree.exists());
+    let gone = say(world
+        .longshore()
+        .args(["exec", "--pull", "never", &name, "/bin/sh"]));
+    assert_eq!(gone.status, Some(125), "{}", gone.err);
+    assert!(gone.err.contains("pulling was forbidden"), "{}", gone.err);
 }
