@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use longshore_bench::{Bench, KINDS, SetupError};
-use longshore_host::{Conditions, Session};
+use longshore_host::{Conditions, Host, Session};
 use longshore_study::{
     Event, FolderError, Plan, PlanError, Record, Report, ResultFolder, RunError, Setting, Study,
     StudyError, Verdict, WorkloadError, parse_duration, render, select,
@@ -184,7 +184,7 @@ pub(crate) fn measure(
     let folder = ResultFolder::create(&path).map_err(folder_error)?;
     let conditions = Conditions::probe();
     warn_of_load(ui, &conditions);
-    let host = json!({ "conditions": conditions });
+    let host = json!({ "conditions": conditions, "host": Host::probe() });
     folder
         .write("study.toml", &study.text)
         .map_err(folder_error)?;
