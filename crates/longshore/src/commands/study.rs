@@ -439,6 +439,11 @@ impl Which {
             study.workload.settings.retain(|(name, _)| name != "image");
             let image = Setting::Text(image.clone());
             study.workload.settings.push(("image".to_owned(), image));
+            // The other tasks are the host's own programs, which another image does not have.
+            let narrowed = self.set.iter().any(|set| set.starts_with("task="));
+            if study.workload.kind == "parity" && !narrowed {
+                select(&mut study, "task", &["start-up"]).map_err(|error| plan_error(&error))?;
+            }
         }
         Ok(study)
     }
