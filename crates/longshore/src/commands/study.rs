@@ -550,9 +550,13 @@ impl<'p, 'u> Progress<'p, 'u> {
                 if let Some(bar) = &self.bar {
                     bar.set_length((*planned).max(*done + 1));
                     bar.set_position(*done);
-                    bar.set_message(format!("round {round} of {rounds}: {}", variant.labels()));
+                    bar.set_message(format!(
+                        "{}: {}",
+                        round_text(*round, *rounds),
+                        variant.labels()
+                    ));
                 } else if *round != self.round && (*round == 1 || round.is_multiple_of(5)) {
-                    self.say(&format!("round {round} of {rounds}"));
+                    self.say(&round_text(*round, *rounds));
                 }
                 self.round = *round;
             }
@@ -577,6 +581,14 @@ impl<'p, 'u> Progress<'p, 'u> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+fn round_text(round: u32, planned: u32) -> String {
+    if round <= planned {
+        format!("round {round} of {planned}")
+    } else {
+        format!("round {round}, beyond the planned {planned}")
     }
 }
 
