@@ -125,7 +125,8 @@ impl Programs {
             Ok(Ended::Signal(signal)) => {
                 return Err(ProgramError::Stop(WorkloadError::Interrupted { signal }));
             }
-            Ok(Ended::Child | Ended::Timeout) => {}
+            // `^C` reaches the program too, which may end first; its end is then no measurement.
+            Ok(Ended::Child | Ended::Timeout) => self.check_stop().map_err(ProgramError::Stop)?,
             Err(error) => {
                 return Err(ProgramError::NotStarted(format!(
                     "cannot watch `{program}`: {error}"

@@ -262,9 +262,14 @@ fn ratio_cell(variant: &Variant, figure: Option<&Figure>, reference: &Variant) -
     figure
         .and_then(|figure| figure.ratio)
         .map_or_else(dash, |ratio| {
+            // Beyond ten, thousandths are below what any interval resolves.
+            let decimals = if ratio.value < 10.0 { 3 } else { 1 };
+            let number = |value: f64| format!("{value:.decimals$}");
             format!(
-                "{:.3}x ({:.3} to {:.3})",
-                ratio.value, ratio.low, ratio.high
+                "{}x ({} to {})",
+                number(ratio.value),
+                number(ratio.low),
+                number(ratio.high)
             )
         })
 }

@@ -87,24 +87,25 @@ pub fn judge(estimate: Estimate95, better: Better, limit: f64, ceiling: Option<f
 
 /// Says in words what a comparison shows, and no more than it shows.
 ///
-/// `ratio` is variant over reference in the metric's own unit.
+/// `ratio` is variant over reference: of times where lower is better, of rates where higher is.
 pub fn comparison(ratio: Estimate95, better: Better) -> String {
-    // As a speed-up: above one is good whatever the metric.
-    let (low, high) = match better {
-        Better::Higher => (ratio.low, ratio.high),
-        Better::Lower => (1.0 / ratio.high, 1.0 / ratio.low),
+    let Estimate95 { low, high, .. } = ratio;
+    let range = range(low, high);
+    let good = match better {
+        Better::Higher => 1.0 < low,
+        Better::Lower => high < 1.0,
     };
-    if 1.0 < low {
-        format!("faster: {} of the reference's speed", range(low, high))
-    } else if high < 1.0 {
-        format!("slower: {} of the reference's speed", range(low, high))
+    if low <= 1.0 && 1.0 <= high {
+        format!("no difference shown ({range} of it)")
+    } else if good {
+        format!("faster: {range} of it")
     } else {
-        format!("no difference shown ({})", range(low, high))
+        format!("slower: {range} of it")
     }
 }
 
 fn range(low: f64, high: f64) -> String {
-    let (low, high) = (two_decimals(low), two_decimals(high));
+    let (low, high) = (few_digits(low), few_digits(high));
     if low == high {
         format!("{low}x")
     } else {
@@ -112,12 +113,12 @@ fn range(low: f64, high: f64) -> String {
     }
 }
 
-/// Two decimals, or more where two would say nothing.
-fn two_decimals(value: f64) -> String {
-    if value.abs() < 0.1 {
-        format!("{value:.3}")
-    } else {
-        format!("{value:.2}")
+/// Two decimals, or as many as say something.
+fn few_digits(value: f64) -> String {
+    match value.abs() {
+        small if small < 0.1 => format!("{value:.3}"),
+        middle if middle < 10.0 => format!("{value:.2}"),
+        _ => format!("{value:.1}"),
     }
 }
 
@@ -155,11 +156,15 @@ mod tests {
     #[test]
     fn words_claim_no_more_than_the_interval_shows() {
         let say = |low, high| comparison(estimate(low, high), Better::Lower);
-        assert_eq!(say(0.98, 1.02), "no difference shown (0.98x to 1.02x)");
         assert_eq!(
-            say(2.0, 4.0),
-            "slower: 0.25x to 0.50x of the reference's speed"
+            say(0.98, 1.02),
+            "no difference shown (0.98x to 1.02x of it)"
         );
-        assert_eq!(say(0.5, 0.5), "faster: 2.00x of the reference's speed");
+        assert_eq!(say(2.0, 4.0), "slower: 2.00x to 4.00x of it");
+        assert_eq!(say(0.5, 0.5), "faster: 0.50x of it");
+        assert_eq!(
+            comparison(estimate(1.2, 1.3), Better::Higher),
+            "faster: 1.20x to 1.30x of it"
+        );
     }
 }

@@ -98,12 +98,15 @@ impl<'b> ParityWorkload<'b> {
         }
         let text = |name: &str| study.workload.get(name).map(Setting::to_string);
         let mut programs = Programs::new(bench.session, LIMIT)?;
-        // What is pulled for the study is kept apart from the user's images and goes with it.
-        programs.set_env("LONGSHORE_CACHEDIR", bench.work.join("cache"));
+        let given_image = text("image");
+        if given_image.is_none() {
+            // What is pulled for the study is kept apart from the user's images and goes with it.
+            programs.set_env("LONGSHORE_CACHEDIR", bench.work.join("cache"));
+        }
         Ok(ParityWorkload {
             programs,
             places: places.clone(),
-            given_image: text("image"),
+            given_image,
             registry: text("registry"),
             ready: None,
             argv: BTreeMap::new(),

@@ -25,21 +25,32 @@ pub(super) struct Chart {
     pub(super) svg: String,
 }
 
-/// A linear scale from values to pixels.
+/// A scale from values to pixels: linear, or logarithmic where the values span too much.
 struct Axis {
     low: f64,
     high: f64,
     left: f64,
     right: f64,
+    logarithmic: bool,
 }
+
+/// Values that differ by more than this are drawn on a logarithmic scale.
+const MAX_LINEAR: f64 = 20.0;
 
 impl Axis {
     fn at(&self, value: f64) -> f64 {
-        let share = (value - self.low) / (self.high - self.low);
+        let share = if self.logarithmic {
+            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
         self.left + share.clamp(0.0, 1.0) * (self.right - self.left)
     }
 
     fn ticks(&self) -> Vec<f64> {
+        if self.logarithmic {
+            return self.logarithmic_ticks();
+        }
         // Steps of 1, 2 or 5 times a power of ten, five or so of them.
         let rough = (self.high - self.low) / 5.0;
         let power = 10f64.powf(rough.log10().floor());
@@ -52,6 +63,20 @@ impl Axis {
         (first..first + 20)
             .map(|index| index as f64 * step)
             .take_while(|value| *value <= self.high + step * 1e-9)
+            .collect()
+    }
+
+    fn logarithmic_ticks(&self) -> Vec<f64> {
+        let decades = (self.high / self.low).log10();
+        let factors: &[f64] = if decades > 2.5 {
+            &[1.0]
+        } else {
+            &[1.0, 2.0, 5.0]
+        };
+        let first = self.low.log10().floor() as i32;
+        (first..first + 20)
+            .flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power)))
+            .filter(|value| (self.low..=self.high).contains(value))
             .collect()
     }
 }
@@ -114,10 +139,20 @@ fn draw(report: &Report, metric: &Metric, key: &Variant, members: &[&VariantRepo
         escape(&format!("{} {}", key.labels(), metric.title))
     );
     let axis = value_axis(report, metric, members, values_right);
-    let scale = scale_for(&metric.unit, axis.high);
+    let fitting = if axis.logarithmic {
+        (axis.low * axis.high).sqrt()
+    } else {
+        axis.high
+    };
+    let scale = scale_for(&metric.unit, fitting);
     let floor = TOP + ROW * members.len() as f64;
     grid(&mut svg, &axis, floor, &|value| {
-        significant_tick(value / scale.factor, axis.high / scale.factor)
+        let shown = value / scale.factor;
+        if axis.logarithmic {
+            trimmed(shown)
+        } else {
+            significant_tick(shown, axis.high / scale.factor)
+        }
     });
     let unit = if scale.name.is_empty() {
         metric.title.clone()
@@ -166,6 +201,20 @@ fn value_axis(report: &Report, metric: &Metric, members: &[&VariantReport], righ
         .copied()
         .fold(0.0, f64::max)
         .min(largest_median * 2.5);
+    let smallest_median = members
+        .iter()
+        .flat_map(|member| member.figures.iter().filter(|f| f.metric == metric.name))
+        .map(|figure| figure.summary.median)
+        .fold(f64::INFINITY, f64::min);
+    if low > 0.0 && largest_median / smallest_median > MAX_LINEAR {
+        return Axis {
+            low: low * 0.8,
+            high: high * 1.2,
+            left: LABELS,
+            right,
+            logarithmic: true,
+        };
+    }
     // Zero belongs to the scale unless it is far away from everything.
     let low = if low < 0.6 * high {
         0.0
@@ -177,6 +226,7 @@ fn value_axis(report: &Report, metric: &Metric, members: &[&VariantReport], righ
         high: high + (high - low).max(f64::MIN_POSITIVE) * 0.06,
         left: LABELS,
         right,
+        logarithmic: false,
     }
 }
 
@@ -347,10 +397,16 @@ fn ratio_panel(
         high = high.max(*limit);
     }
     let pad = ((high - low) * 0.12).max(0.01);
+    let logarithmic = low > 0.0 && high / low > MAX_LINEAR;
     let axis = Axis {
+        logarithmic,
         // Far from one, zero belongs to the scale; near one, it would flatten the picture.
-        low: if high > 2.0 { 0.0 } else { low - pad },
-        high: high + pad,
+        low: match high {
+            _ if logarithmic => low * 0.8,
+            high if high > 2.0 => 0.0,
+            _ => low - pad,
+        },
+        high: if logarithmic { high * 1.25 } else { high + pad },
         left: WIDTH - RIGHT - RATIO,
         right: WIDTH - RIGHT,
     };
@@ -465,7 +521,8 @@ fn significant_tick(value: f64, high: f64) -> String {
 }
 
 fn trimmed(value: f64) -> String {
-    trim(format!("{value:.3}"))
+    let decimals = if value.abs() < 10.0 { 3 } else { 1 };
+    trim(format!("{value:.decimals$}"))
 }
 
 fn trim(text: String) -> String {
@@ -495,11 +552,26 @@ mod tests {
             high: 0.0123,
             left: 0.0,
             right: 100.0,
+            logarithmic: false,
         };
         let ticks = axis.ticks();
         assert_eq!(ticks.len(), 3, "{ticks:?}");
         assert!((ticks[1] - 0.005).abs() < 1e-12);
         assert!(ticks.iter().all(|tick| *tick <= axis.high));
+    }
+
+    #[test]
+    fn values_that_span_decades_get_a_logarithmic_scale() {
+        let axis = Axis {
+            low: 0.001,
+            high: 0.8,
+            left: 0.0,
+            right: 100.0,
+            logarithmic: true,
+        };
+        assert_eq!(axis.ticks(), [0.001, 0.01, 0.1]);
+        assert!((axis.at(0.01) - axis.at(0.001) - (axis.at(0.1) - axis.at(0.01))).abs() < 1e-6);
+        assert_eq!(axis.at(0.0), 0.0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use longshore_bench::{Bench, KINDS, SetupError};
-use longshore_host::{Conditions, Session};
+use longshore_host::{Conditions, Host, Session};
 use longshore_study::{
     Event, FolderError, Plan, PlanError, Record, Report, ResultFolder, RunError, Setting, Study,
     StudyError, Verdict, WorkloadError, parse_duration, render, select,
@@ -184,7 +184,7 @@ pub(crate) fn measure(
     let folder = ResultFolder::create(&path).map_err(folder_error)?;
     let conditions = Conditions::probe();
     warn_of_load(ui, &conditions);
-    let host = json!({ "conditions": conditions });
+    let host = json!({ "conditions": conditions, "host": Host::probe() });
     folder
         .write("study.toml", &study.text)
         .map_err(folder_error)?;
@@ -439,6 +439,11 @@ impl Which {
             study.workload.settings.retain(|(name, _)| name != "image");
             let image = Setting::Text(image.clone());
             study.workload.settings.push(("image".to_owned(), image));
+            // The other tasks are the host's own programs, which another image does not have.
+            let narrowed = self.set.iter().any(|set| set.starts_with("task="));
+            if study.workload.kind == "parity" && !narrowed {
+                select(&mut study, "task", &["start-up"]).map_err(|error| plan_error(&error))?;
+            }
         }
         Ok(study)
     }
@@ -545,9 +550,13 @@ impl<'p, 'u> Progress<'p, 'u> {
                 if let Some(bar) = &self.bar {
                     bar.set_length((*planned).max(*done + 1));
                     bar.set_position(*done);
-                    bar.set_message(format!("round {round} of {rounds}: {}", variant.labels()));
+                    bar.set_message(format!(
+                        "{}: {}",
+                        round_text(*round, *rounds),
+                        variant.labels()
+                    ));
                 } else if *round != self.round && (*round == 1 || round.is_multiple_of(5)) {
-                    self.say(&format!("round {round} of {rounds}"));
+                    self.say(&round_text(*round, *rounds));
                 }
                 self.round = *round;
             }
@@ -572,6 +581,14 @@ impl<'p, 'u> Progress<'p, 'u> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+fn round_text(round: u32, planned: u32) -> String {
+    if round <= planned {
+        format!("round {round} of {planned}")
+    } else {
+        format!("round {round}, beyond the planned {planned}")
     }
 }
 

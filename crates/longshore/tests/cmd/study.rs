@@ -185,7 +185,7 @@ fn samples(world: &World) -> usize {
 }
 
 #[test]
-fn a_study_killed_at_any_moment_leaves_its_samples_and_no_process() {
+fn a_killed_study_leaves_its_samples_and_no_process() {
     let world = World::new();
     // Nobody else sleeps for as long as this.
     let seconds = "7191.25";
