@@ -4,6 +4,7 @@
 //! There are two depths: [`Session`] is what every container start needs and costs a handful of
 //! system calls; `Host` is the whole picture that `longshore doctor` tells.
 
+pub mod process;
 mod session;
 
 pub use session::{Session, SessionError};

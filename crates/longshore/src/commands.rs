@@ -3,6 +3,7 @@
 pub(crate) mod action;
 mod exec;
 pub(crate) mod image_source;
+mod instance;
 mod plan_text;
 mod run;
 mod shell;
@@ -20,6 +21,7 @@ pub(crate) enum Command {
     Exec(exec::ExecArgs),
     Run(run::RunArgs),
     Shell(shell::ShellArgs),
+    Instance(instance::InstanceArgs),
 }
 
 impl Command {
@@ -29,6 +31,7 @@ impl Command {
             Command::Exec(args) => exec::run(ui, args),
             Command::Run(args) => run::run(ui, args),
             Command::Shell(args) => shell::run(ui, args),
+            Command::Instance(args) => instance::run(ui, args),
         }
     }
 }

@@ -7,7 +7,6 @@ use clap::Args;
 use longshore_container::Action;
 
 use crate::commands::action::{self, ActionOptions};
-use crate::commands::image_source;
 use crate::error::CommandError;
 use crate::ui::Ui;
 
@@ -27,7 +26,5 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(ui: &mut Ui, args: &RunArgs) -> Result<ExitCode, CommandError> {
     let session = action::session()?;
     let (image, arguments) = action::image_and_rest(&args.words);
-    let spec = args.options.spec(&session, Action::Run(arguments))?;
-    let rootfs = image_source::open(ui, &session, image)?;
-    action::start(ui, &session, &rootfs, &spec, &args.options)
+    action::perform(ui, &session, image, Action::Run(arguments), &args.options)
 }

@@ -7,7 +7,6 @@ use clap::Args;
 use longshore_container::Action;
 
 use crate::commands::action::{self, ActionOptions};
-use crate::commands::image_source;
 use crate::error::CommandError;
 use crate::ui::Ui;
 
@@ -33,9 +32,11 @@ pub(crate) fn run(ui: &mut Ui, args: &ShellArgs) -> Result<ExitCode, CommandErro
         .shell
         .clone()
         .or_else(|| action::setting(&session, "SHELL"));
-    let spec = args
-        .options
-        .spec(&session, Action::Shell(shell, arguments))?;
-    let rootfs = image_source::open(ui, &session, image)?;
-    action::start(ui, &session, &rootfs, &spec, &args.options)
+    action::perform(
+        ui,
+        &session,
+        image,
+        Action::Shell(shell, arguments),
+        &args.options,
+    )
 }

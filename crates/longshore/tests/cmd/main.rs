@@ -3,6 +3,7 @@
 mod environment;
 mod exec;
 mod identity;
+mod instance;
 mod mounts;
 mod process;
 mod support;
