@@ -2,6 +2,7 @@
 
 mod assembly;
 mod entry;
+mod instance;
 mod start;
 mod supervise;
 
@@ -14,6 +15,9 @@ use thiserror::Error;
 
 use crate::plan::RunPlan;
 
+pub use instance::{
+    InstanceOutput, join_instance, signal_instance, start_instance, wait_for_instance,
+};
 pub use start::is_capability;
 
 /// How a container ended that had to be watched.

@@ -10,6 +10,7 @@ mod assignments;
 mod environment;
 mod execute;
 mod facts;
+mod instances;
 mod lossy;
 mod mounts;
 mod plan;
@@ -19,8 +20,12 @@ mod spec;
 pub use environment::{
     DEFAULT_PATH, EnvFileError, EnvTextError, Variable, parse_env, parse_env_file,
 };
-pub use execute::{Outcome, StartError, execute, is_capability};
+pub use execute::{
+    InstanceOutput, Outcome, StartError, execute, is_capability, join_instance, signal_instance,
+    start_instance, wait_for_instance,
+};
 pub use facts::{Facts, IdRanges, InspectError, Kind, Place, inspect};
+pub use instances::{InstanceRecord, Instances, InstancesError, NameLock};
 pub use mounts::{Limits, Necessity, Source};
 pub use plan::{
     BindPoint, Capabilities, Layer, Mapping, Mount, PlanError, PlannedIdentity, PlannedNamespaces,

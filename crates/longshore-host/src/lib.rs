@@ -32,6 +32,7 @@ mod places;
 mod record;
 mod refusal;
 mod scheduler;
+pub mod process;
 mod session;
 
 pub use ability::{Abilities, Ability};

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, c_char};
 use std::io;
-use std::process::Command;
 
 /// Sets SIGPIPE back to its default, which the Rust runtime changed to "ignore".
 ///
@@ -87,11 +86,20 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Lets the command run with exactly this signal mask empty of blocked signals.
+/// Closes every descriptor from `first` on (close_range(2), Linux 5.9).
 ///
-/// For helpers that are started while this process holds its signals back.
-pub fn with_signals_unblocked(command: &mut Command) -> &mut Command {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: sigprocmask is async-signal-safe and touches only the child.
-    unsafe { command.pre_exec(|| crate::signal::Mask::default().restore()) }
+/// For processes that stay when their caller has gone, and would otherwise hold its files, pipes
+/// and locks open. Whoever still has an owner of such a descriptor must never use or drop it: the
+/// process ends by [`exit_now`] or [`replace`].
+///
+/// # Errors
+///
+/// `ENOSYS` before Linux 5.9.
+pub fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: numbers only; what it means for owners of descriptors is the caller's promise above.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -142,6 +142,3 @@ pub fn die_of(number: i32) -> ! {
         libc::_exit(128 + number)
     }
 }
-
-/// The child ends when its parent does: it is sent this signal (PR_SET_PDEATHSIG).
-pub const KILL: i32 = libc::SIGKILL;

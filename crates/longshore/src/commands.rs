@@ -8,6 +8,7 @@ mod exec;
 pub(crate) mod image_source;
 mod images;
 mod inspect;
+mod instance;
 mod plan_text;
 pub(crate) mod pull;
 mod run;
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
     Study(study::StudyArgs),
+    Instance(instance::InstanceArgs),
 }
 
 impl Command {
@@ -50,6 +52,7 @@ impl Command {
             Command::Doctor(args) => doctor::run(ui, args),
             Command::Bench(args) => bench::run(ui, args),
             Command::Study(args) => study::run(ui, args),
+            Command::Instance(args) => instance::run(ui, args),
         }
     }
 }

@@ -18,7 +18,8 @@ use longshore_container::{
 };
 use longshore_host::Session;
 
-use crate::commands::plan_text;
+use crate::commands::image_source::{self, ImageOptions};
+use crate::commands::{instance, plan_text};
 use crate::error::{CommandError, Kind};
 use crate::ui::{DONE, Ui};
 
@@ -194,6 +195,9 @@ pub(crate) struct ActionOptions {
         help_heading = "Identity"
     )]
     security: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) image: ImageOptions,
 }
 
 /// Rewrites Docker's spellings of options, where no other meaning is possible.
@@ -380,6 +384,11 @@ impl<'s> Settings<'s> {
 }
 
 impl ActionOptions {
+    /// Whether the plan is wanted in place of the container.
+    pub(crate) fn shows_plan(&self) -> bool {
+        self.dry_run
+    }
+
     /// Checks the options and variables and states them as one value.
     pub(crate) fn spec(&self, session: &Session, action: Action) -> Result<RunSpec, CommandError> {
         let settings = Settings { session };
@@ -666,8 +675,38 @@ pub(crate) fn image_and_rest(words: &[OsString]) -> (&OsStr, Vec<OsString>) {
     (image, rest.to_vec())
 }
 
+/// From the words of a command line to the end of what they start.
+pub(crate) fn perform(
+    ui: &mut Ui,
+    session: &Session,
+    image: &OsStr,
+    action: Action,
+    options: &ActionOptions,
+) -> Result<ExitCode, CommandError> {
+    if let Some(name) = instance::name_in(image) {
+        return instance::join(ui, session, name, action, options);
+    }
+    let spec = options.spec(session, action)?;
+    let rootfs = image_source::open(ui, session, image, &options.image)?;
+    start(ui, session, &rootfs, &spec, options)
+}
+
+/// Prints a plan in place of carrying it out.
+pub(crate) fn show(
+    ui: &mut Ui,
+    plan: &RunPlan,
+    options: &ActionOptions,
+) -> Result<ExitCode, CommandError> {
+    if options.json {
+        ui.json(&plan_text::PlanRecord::new(plan))?;
+    } else {
+        ui.result(&plan_text::text(plan))?;
+    }
+    Ok(DONE)
+}
+
 /// From a checked request to a running container, or to its plan on the screen.
-pub(crate) fn start(
+fn start(
     ui: &mut Ui,
     session: &Session,
     rootfs: &Rootfs,
@@ -675,13 +714,8 @@ pub(crate) fn start(
     options: &ActionOptions,
 ) -> Result<ExitCode, CommandError> {
     let plan = planned(session, rootfs, spec)?;
-    if options.dry_run {
-        if options.json {
-            ui.json(&plan_text::PlanRecord::new(&plan))?;
-        } else {
-            ui.result(&plan_text::text(&plan))?;
-        }
-        return Ok(DONE);
+    if options.shows_plan() {
+        return show(ui, &plan, options);
     }
     tell(ui, &plan);
     let outcome = longshore_container::execute(&plan, &mut |notice| ui.detail(notice));

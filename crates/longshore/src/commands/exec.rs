@@ -7,7 +7,6 @@ use clap::Args;
 use longshore_container::Action;
 
 use crate::commands::action::{self, ActionOptions};
-use crate::commands::image_source::{self, ImageOptions};
 use crate::error::CommandError;
 use crate::ui::Ui;
 
@@ -19,8 +18,6 @@ use crate::ui::Ui;
 pub(crate) struct ExecArgs {
     #[command(flatten)]
     options: ActionOptions,
-    #[command(flatten)]
-    image: ImageOptions,
     /// Image and command: a directory or a reference, then a program with its arguments
     #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "COMMAND"])]
     words: Vec<OsString>,
@@ -29,7 +26,5 @@ pub(crate) struct ExecArgs {
 pub(crate) fn run(ui: &mut Ui, args: &ExecArgs) -> Result<ExitCode, CommandError> {
     let session = action::session()?;
     let (image, command) = action::image_and_rest(&args.words);
-    let spec = args.options.spec(&session, Action::Exec(command))?;
-    let rootfs = image_source::open(ui, &session, image, &args.image)?;
-    action::start(ui, &session, &rootfs, &spec, &args.options)
+    action::perform(ui, &session, image, Action::Exec(command), &args.options)
 }

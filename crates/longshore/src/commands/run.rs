@@ -7,7 +7,6 @@ use clap::Args;
 use longshore_container::Action;
 
 use crate::commands::action::{self, ActionOptions};
-use crate::commands::image_source::{self, ImageOptions};
 use crate::error::CommandError;
 use crate::ui::Ui;
 
@@ -19,8 +18,6 @@ use crate::ui::Ui;
 pub(crate) struct RunArgs {
     #[command(flatten)]
     options: ActionOptions,
-    #[command(flatten)]
-    image: ImageOptions,
     /// Image, a directory or a reference, and arguments for its program
     #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "ARGUMENT"])]
     words: Vec<OsString>,
@@ -29,7 +26,5 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(ui: &mut Ui, args: &RunArgs) -> Result<ExitCode, CommandError> {
     let session = action::session()?;
     let (image, arguments) = action::image_and_rest(&args.words);
-    let spec = args.options.spec(&session, Action::Run(arguments))?;
-    let rootfs = image_source::open(ui, &session, image, &args.image)?;
-    action::start(ui, &session, &rootfs, &spec, &args.options)
+    action::perform(ui, &session, image, Action::Run(arguments), &args.options)
 }

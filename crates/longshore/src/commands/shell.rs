@@ -7,7 +7,6 @@ use clap::Args;
 use longshore_container::Action;
 
 use crate::commands::action::{self, ActionOptions};
-use crate::commands::image_source::{self, ImageOptions};
 use crate::error::CommandError;
 use crate::ui::Ui;
 
@@ -21,8 +20,6 @@ pub(crate) struct ShellArgs {
     shell: Option<OsString>,
     #[command(flatten)]
     options: ActionOptions,
-    #[command(flatten)]
-    image: ImageOptions,
     /// Image, a directory or a reference, and arguments for the shell
     #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "ARGUMENT"])]
     words: Vec<OsString>,
@@ -35,9 +32,11 @@ pub(crate) fn run(ui: &mut Ui, args: &ShellArgs) -> Result<ExitCode, CommandErro
         .shell
         .clone()
         .or_else(|| action::setting(&session, "SHELL"));
-    let spec = args
-        .options
-        .spec(&session, Action::Shell(shell, arguments))?;
-    let rootfs = image_source::open(ui, &session, image, &args.image)?;
-    action::start(ui, &session, &rootfs, &spec, &args.options)
+    action::perform(
+        ui,
+        &session,
+        image,
+        Action::Shell(shell, arguments),
+        &args.options,
+    )
 }

@@ -7,6 +7,7 @@ mod environment;
 mod exec;
 mod identity;
 mod image_server;
+mod instance;
 mod mounts;
 mod process;
 mod pull;

@@ -1,0 +1,185 @@
+//! Instances: started, listed, joined, stopped, and gone when they are gone.
+
+use std::fs;
+use std::process::Command;
+
+use crate::support::{World, say, skip, succeed};
+
+/// A world whose records are its own; what still runs when a test fails is stopped.
+struct Instances {
+    world: World,
+}
+
+impl Instances {
+    fn new() -> Option<Instances> {
+        use std::os::unix::fs::PermissionsExt as _;
+        let world = World::new();
+        world.busybox_rootfs("box")?;
+        let run = world.make_dir("run");
+        fs::set_permissions(run, fs::Permissions::from_mode(0o700)).expect("own folder");
+        Some(Instances { world })
+    }
+
+    fn longshore(&self, words: &[&str]) -> Command {
+        let mut command = self.world.longshore();
+        command
+            .env("XDG_RUNTIME_DIR", self.world.path("run"))
+            .args(words);
+        command
+    }
+}
+
+impl Drop for Instances {
+    fn drop(&mut self) {
+        let _ = self
+            .longshore(&["-q", "instance", "stop", "--all", "--force"])
+            .output();
+    }
+}
+
+#[test]
+fn an_instance_is_listed_joined_and_stopped() {
+    let Some(here) = Instances::new() else {
+        skip!("no static busybox")
+    };
+    // The reader sees the end of the output: the instance holds nothing of its caller's open.
+    let said = say(&mut here.longshore(&["instance", "start", "box", "one"]));
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let list = succeed(&mut here.longshore(&["instance", "list", "--json"]));
+    let image = here.world.path("work/box");
+    assert!(
+        list.starts_with(r#"{"instances":[{"instance":"one","pid":"#),
+        "{list}"
+    );
+    assert!(
+        list.contains(&format!(
+            r#""img":"{}","ip":"","logErrPath":"{}"#,
+            image.display(),
+            here.world.path("run").display()
+        )),
+        "{list}"
+    );
+    let table = succeed(&mut here.longshore(&["instance", "list"]));
+    assert!(table.starts_with("INSTANCE NAME    PID "), "{table}");
+    let script = "touch /tmp/longshore-test-$$; cat /proc/1/comm; echo $APPTAINER_INSTANCE $A; read x; echo $x; exit 9";
+    let mut join = here.longshore(&["exec", "--env", "A=b", "instance://one", "sh", "-c", script]);
+    let input = here.world.write("work/input", "typed\n");
+    let said = say(join.stdin(fs::File::open(input).expect("own file")));
+    assert_eq!(said.out, "longshore\none b\ntyped\n", "{}", said.err);
+    assert_eq!(said.status, Some(9));
+    let said = say(&mut here.longshore(&["exec", "instance://one", "nosuch"]));
+    assert_eq!(said.status, Some(127), "{}", said.err);
+    let said = say(&mut here.longshore(&["instance", "start", "box", "one"]));
+    assert!(
+        said.err.contains("instance one already exists"),
+        "{}",
+        said.err
+    );
+    assert_eq!(said.status, Some(1));
+    succeed(&mut here.longshore(&["instance", "stop", "one"]));
+    let said = say(&mut here.longshore(&["exec", "instance://one", "true"]));
+    assert!(
+        said.err.contains("no instance found with name one"),
+        "{}",
+        said.err
+    );
+    assert_eq!(said.status, Some(125));
+    assert_eq!(
+        succeed(&mut here.longshore(&["instance", "list", "--json"])),
+        "{\"instances\":[]}\n"
+    );
+}
+
+#[test]
+fn all_who_join_share_the_processes_and_files_of_the_instance() {
+    let Some(here) = Instances::new() else {
+        skip!("no static busybox")
+    };
+    succeed(&mut here.longshore(&[
+        "instance",
+        "start",
+        "--writable-tmpfs",
+        "--fakeroot",
+        "box",
+        "shared",
+    ]));
+    succeed(&mut here.longshore(&["exec", "instance://shared", "sh", "-c", "echo here > /file"]));
+    let out = succeed(&mut here.longshore(&[
+        "exec",
+        "instance://shared",
+        "sh",
+        "-c",
+        "cat /file; id -u",
+    ]));
+    assert_eq!(out, "here\n0\n");
+    assert!(!here.world.path("work/box/file").exists());
+}
+
+#[test]
+fn a_start_script_runs_with_its_arguments_and_is_asked_to_end() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(here) = Instances::new() else {
+        skip!("no static busybox")
+    };
+    let folder = here.world.path("work/box/.singularity.d");
+    fs::create_dir_all(&folder).expect("own folder");
+    let script = folder.join("startscript");
+    fs::write(&script, "#!/bin/sh\ntrap 'echo asked; exit' TERM\necho \"script $*\" > started\nwhile :; do sleep 0.1; done\n").expect("own folder");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("own file");
+    succeed(&mut here.longshore(&["instance", "start", "box", "served", "a", "b c"]));
+    // It may take a moment until the script has run its first line.
+    let out = succeed(&mut here.longshore(&[
+        "exec",
+        "instance://served",
+        "sh",
+        "-c",
+        "while ! [ -s started ]; do sleep 0.1; done; cat started",
+    ]));
+    assert_eq!(out, "script a b c\n");
+    let said = say(&mut here.longshore(&["instance", "stop", "served"]));
+    assert!(!said.err.contains("was killed"), "{}", said.err);
+    let log = here.world.path("run/longshore/instances/served.out");
+    assert_eq!(fs::read_to_string(log).expect("is kept"), "asked\n");
+}
+
+#[test]
+fn a_record_of_another_process_is_not_believed() {
+    let Some(here) = Instances::new() else {
+        skip!("no static busybox")
+    };
+    succeed(&mut here.longshore(&["instance", "start", "box", "old"]));
+    let record = here.world.path("run/longshore/instances/old.json");
+    let text = fs::read_to_string(&record).expect("is there");
+    succeed(&mut here.longshore(&["instance", "stop", "old"]));
+    // As a crash leaves it, its number given to another process meanwhile.
+    let start = text.find("\"start_time_ticks\":").expect("is recorded");
+    let text = format!("{}1{}", &text[..start + 19], &text[start + 19..]);
+    let own = text.find("\"pid\":").expect("is recorded") + 6;
+    let end = own + text[own..].find(',').expect("goes on");
+    here.world.write(
+        record.strip_prefix(here.world.path("")).expect("is below"),
+        format!("{}{}{}", &text[..own], std::process::id(), &text[end..]),
+    );
+    let said = say(&mut here.longshore(&["exec", "instance://old", "true"]));
+    assert_eq!(said.status, Some(125));
+    assert!(said.err.contains("no instance found"), "{}", said.err);
+    assert!(!record.exists(), "a stale record is removed");
+}
+
+#[test]
+fn names_and_folders_that_are_not_safe_are_refused() {
+    let Some(here) = Instances::new() else {
+        skip!("no static busybox")
+    };
+    let said = say(&mut here.longshore(&["instance", "start", "box", "../x"]));
+    assert_eq!(said.status, Some(1));
+    assert!(
+        said.err.contains("`../x` is no name for an instance"),
+        "{}",
+        said.err
+    );
+    let said = say(&mut here.longshore(&["instance", "start", "nosuch", "x"]));
+    assert_eq!(said.status, Some(125));
+    let said = say(&mut here.longshore(&["instance", "stop", "x"]));
+    assert_eq!(said.status, Some(1));
+}
