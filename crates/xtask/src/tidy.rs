@@ -221,7 +221,7 @@ fn sources(root: &Path) -> Vec<String> {
 
 /// Checks one source file; `shown` is its path in the workspace.
 fn source_text(shown: &str, text: &str) -> Vec<String> {
-    let is_test = shown.contains("/tests/");
+    let is_test = shown.contains("/tests/") || shown.contains("/examples/");
     let in_crate = |name: &str| shown.starts_with(&format!("crates/{name}/"));
     let mut broken = Vec::new();
     for (index, line) in text.lines().enumerate() {

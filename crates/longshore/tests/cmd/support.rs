@@ -16,7 +16,6 @@ pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    pub(crate) home: PathBuf,
 }
 
 /// The ordinary user: whoever runs the tests, or an account made for them when that is root.
@@ -48,7 +47,6 @@ fn account(wanted: impl Fn(&[&str]) -> bool) -> Option<User> {
             name: fields[0].to_owned(),
             uid: fields[2].parse().expect("a uid is a number"),
             gid: fields[3].parse().expect("a gid is a number"),
-            home: fields[5].into(),
         })
     })
 }
