@@ -42,16 +42,27 @@ fuzz_target!(|input: &[u8]| {
     let mut unpacker = Unpacker::new(&root, limits).expect("an empty folder");
     let cut = (usize::from(cut) * 512).min(archive.len());
     let (lower, upper) = archive.split_at(cut);
-    let is_sound =
-        unpacker.layer("lower", lower).is_ok() && unpacker.layer("upper", upper).is_ok();
+    let is_sound = unpacker.layer("lower", lower).is_ok() && unpacker.layer("upper", upper).is_ok();
     if is_sound {
         unpacker.finish().expect("a sound image settles");
     }
     let after = fs::metadata(&canary).expect("the canary lives");
     assert_eq!(fs::read(&canary).expect("the canary sings"), b"chirp");
     assert_eq!(
-        (before.mode(), before.uid(), before.nlink(), before.ino(), before.ctime_nsec()),
-        (after.mode(), after.uid(), after.nlink(), after.ino(), after.ctime_nsec()),
+        (
+            before.mode(),
+            before.uid(),
+            before.nlink(),
+            before.ino(),
+            before.ctime_nsec()
+        ),
+        (
+            after.mode(),
+            after.uid(),
+            after.nlink(),
+            after.ino(),
+            after.ctime_nsec()
+        ),
     );
     let beside = fs::read_dir(folder.path()).expect("own folder").count();
     assert_eq!(beside, 2, "something appeared beside the root");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use longshore_host::{Disturbance, Session};
 use longshore_study::{Effect, Probe, WorkloadError};
-use longshore_sys::children::{Ended, HeldSignals, die_with_parent, reap};
+use longshore_sys::children::{Ended, HeldSignals, die_with_parent, own_peak_bytes, reap};
 use rustix::fs::MemfdFlags;
 use sha2::{Digest, Sha256};
 
@@ -34,7 +34,8 @@ pub(crate) struct Programs {
 pub(crate) struct Outcome {
     pub(crate) wall: Duration,
     pub(crate) cpu: Duration,
-    pub(crate) peak_bytes: u64,
+    /// Nothing where it is no larger than that of this process, which the child started as.
+    pub(crate) peak_bytes: Option<u64>,
     pub(crate) status: ExitStatus,
     /// SHA-256 of standard output; nothing where it was too long.
     pub(crate) output: Option<String>,
@@ -137,7 +138,7 @@ impl Programs {
         Ok(Outcome {
             wall,
             cpu: usage.user + usage.system,
-            peak_bytes: usage.peak_bytes,
+            peak_bytes: Some(usage.peak_bytes).filter(|bytes| *bytes > own_peak_bytes()),
             status: ExitStatus::from_raw(usage.status),
             output: digest(&mut output).map_err(broken)?,
             complaint: tail(&mut complaints).map_err(broken)?,

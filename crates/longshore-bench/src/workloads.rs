@@ -55,7 +55,7 @@ fn reading(outcome: &Outcome, wanted_status: i32) -> Reading {
         values: vec![
             Some(outcome.wall.as_secs_f64()),
             Some(outcome.cpu.as_secs_f64()),
-            Some(outcome.peak_bytes as f64),
+            outcome.peak_bytes.map(|bytes| bytes as f64),
         ],
         output: outcome.output.clone(),
         probes: outcome.probes(wanted_status),

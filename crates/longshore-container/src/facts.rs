@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use longshore_host::Session;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -64,6 +65,8 @@ pub struct Facts {
     pub startscript: bool,
     /// The image has `/bin/bash`.
     pub bash: bool,
+    /// The caller is root and yet may not mount: a user namespace is needed all the same.
+    pub powerless_root: bool,
     /// Ranges of ids that the system administrator gave to this user, with what hands them out.
     pub id_ranges: Option<IdRanges>,
 }
@@ -147,6 +150,10 @@ pub fn inspect(spec: &RunSpec, session: &Session, rootfs: &Rootfs) -> Result<Fac
     }
     if matches!(spec.action, Action::Shell(None, _)) {
         facts.bash = image.kind("/bin/bash")?.is_some();
+    }
+    if session.uid == 0 {
+        facts.powerless_root = rustix::thread::capabilities(None)
+            .is_ok_and(|sets| !sets.effective.contains(CapabilitySet::SYS_ADMIN));
     }
     if mounts::appears_as_root(spec, session) {
         facts.id_ranges = id_ranges(session);

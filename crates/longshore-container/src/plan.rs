@@ -280,6 +280,7 @@ pub fn plan(
     let mut placing = Placing {
         facts,
         in_place: facts::writes_in_place(spec) && spec.overlays.is_empty(),
+        root_inside: identity.uid == 0,
         bind_points: Vec::new(),
         notices: &mut notices,
         details: &mut details,
@@ -322,7 +323,7 @@ pub fn plan(
     }
     Ok(RunPlan {
         image: rootfs.name.clone(),
-        namespaces: namespaces(spec, session),
+        namespaces: namespaces(spec, &identity),
         identity,
         root,
         mounts,
@@ -335,9 +336,9 @@ pub fn plan(
     })
 }
 
-fn namespaces(spec: &RunSpec, session: &Session) -> PlannedNamespaces {
+fn namespaces(spec: &RunSpec, identity: &PlannedIdentity) -> PlannedNamespaces {
     PlannedNamespaces {
-        user: session.uid != 0 || spec.isolate.user,
+        user: identity.mapping != Mapping::None,
         pid: spec.isolate.pids != Pids::Shared,
         init: spec.isolate.pids == Pids::WithInit,
         ipc: spec.isolate.ipc,
@@ -400,7 +401,7 @@ fn identity(
         };
     }
     let is_root = session.uid == 0;
-    let user_namespace = !is_root || spec.isolate.user;
+    let user_namespace = !is_root || spec.isolate.user || facts.powerless_root;
     let capabilities = match (is_root, user_namespace) {
         (true, false) => Capabilities::OfCaller {
             none: privileges.none,
@@ -465,6 +466,7 @@ fn fill_account_files(
 struct Placing<'a> {
     facts: &'a Facts,
     in_place: bool,
+    root_inside: bool,
     bind_points: Vec<BindPoint>,
     notices: &'a mut Vec<String>,
     details: &'a mut Vec<String>,
@@ -480,6 +482,9 @@ impl Placing<'_> {
     ) -> Result<Option<Mount>, PlanError> {
         let mount = &wanted[index];
         let target = &mount.target;
+        if self.leaves_accounts_alone(mount) {
+            return Ok(None);
+        }
         let kind = match (
             &mount.source,
             self.facts.sources.get(index).and_then(Option::as_ref),
@@ -550,6 +555,18 @@ impl Placing<'_> {
             necessity: mount.necessity,
             make,
         }))
+    }
+
+    /// Root has a line in every image, and its package managers replace these files, which a mount
+    /// on them would refuse.
+    fn leaves_accounts_alone(&self, mount: &Wanted) -> bool {
+        let image = match mount.target.to_str() {
+            Some("/etc/passwd") => &self.facts.passwd,
+            Some("/etc/group") => &self.facts.group,
+            _ => return false,
+        };
+        let generated = matches!(mount.source, Source::Generated { .. });
+        generated && self.root_inside && !image.is_empty()
     }
 
     fn leave_out(&mut self, mount: &Wanted, error: PlanError) -> Result<Option<Mount>, PlanError> {

@@ -325,12 +325,14 @@ fn mount_by_descriptor(node: &Node) -> Ability {
 }
 
 fn loop_devices(node: &Node) -> Ability {
+    // Root of a user namespace is an ordinary user to the devices.
+    let root = node.observed.uid == 0 && nesting::derive(node).in_user_namespace != Some(true);
     match node.trial(Step::OpenLoopControl) {
-        Some(Ok(())) if node.observed.uid == 0 => Ability::yes("/dev/loop-control can be opened"),
+        Some(Ok(())) if root => Ability::yes("/dev/loop-control can be opened"),
         Some(Ok(())) => {
             Ability::yes("/dev/loop-control can be opened, but mounting what is on them is root's")
         }
-        Some(Err(_)) if node.observed.uid != 0 => Ability::no(
+        Some(Err(_)) if !root => Ability::no(
             Reason::NotRoot,
             "loop devices are root's",
             remedy(

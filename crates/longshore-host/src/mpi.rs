@@ -112,9 +112,7 @@ pub(crate) fn derive(node: &Node) -> Vec<MpiInstall> {
         let Some(found) = node.observed.programs.get(program) else {
             continue;
         };
-        // Debian's alternatives lead from /usr/bin/mpirun to /usr/bin/mpirun.openmpi.
         let real = found.real.to_string_lossy();
-        let family = family_of_name(&real);
         // PALS starts the ranks of an MPI that lies elsewhere.
         if real.contains("/pals/") {
             for install in &mut installs {
@@ -126,6 +124,11 @@ pub(crate) fn derive(node: &Node) -> Vec<MpiInstall> {
         }
         let Some(prefix) = found.real.parent().and_then(Path::parent) else {
             continue;
+        };
+        // Debian's alternatives lead from /usr/bin/mpirun to /usr/bin/mpirun.openmpi.
+        let family = match family_of_programs(node, prefix) {
+            MpiFamily::Unknown => family_of_name(&real),
+            family => family,
         };
         let by = format!("{program} on PATH");
         let at = add(node, &mut installs, prefix, family, &by);
@@ -172,15 +175,22 @@ fn add(
 ) -> usize {
     let libraries = libraries_below(node, prefix, hint);
     // The folder's name knows more than the variable's: Cray's modules set MPICH_DIR too.
-    let family = match (family_of_name(&prefix.to_string_lossy()), hint) {
-        (MpiFamily::Unknown, MpiFamily::Unknown) => {
-            libraries.first().map_or(MpiFamily::Unknown, |library| {
-                family_of_library(node, library)
-            })
-        }
-        (MpiFamily::Unknown, hint) => hint,
-        (by_name, _) => by_name,
-    };
+    let family = [
+        family_of_name(&prefix.to_string_lossy()),
+        hint,
+        family_of_programs(node, prefix),
+    ]
+    .into_iter()
+    .chain(
+        libraries
+            .iter()
+            .map(|library| family_of_number(node, library)),
+    )
+    .find(|&family| family != MpiFamily::Unknown)
+    .unwrap_or(MpiFamily::Unknown);
+    let (libraries, others): (Vec<_>, Vec<_>) = libraries
+        .into_iter()
+        .partition(|library| may_belong(node, library, family));
     let known = installs.iter().position(|install| {
         install.prefix.as_deref() == Some(prefix)
             && (install.family == family
@@ -202,6 +212,23 @@ fn add(
         install.family = family;
     }
     install.found_by.push(found_by.to_owned());
+    // A Python environment may hold MPIs of both families in one folder.
+    let other = others
+        .first()
+        .map(|library| family_of_number(node, library));
+    if let Some(family) = other
+        && !installs
+            .iter()
+            .any(|install| install.prefix.as_deref() == Some(prefix) && install.family == family)
+    {
+        installs.push(MpiInstall {
+            family,
+            prefix: Some(prefix.to_owned()),
+            libraries: others,
+            launcher: None,
+            found_by: vec![found_by.to_owned()],
+        });
+    }
     at
 }
 
@@ -221,25 +248,68 @@ fn libraries_below(node: &Node, prefix: &Path, hint: MpiFamily) -> Vec<PathBuf> 
             .map(|(_, path)| path.clone())
             .collect();
     }
-    [
+    let mut libraries: Vec<PathBuf> = Vec::new();
+    let folders = [
         "lib",
         "lib64",
         "lib/release",
         "intel64/lib",
         "intel64/lib/release",
         "lib-abi-mpich",
-    ]
-    .into_iter()
-    .flat_map(|below| {
+    ];
+    for below in folders {
         let folder = prefix.join(below);
         // `libmpi.so` without a number serves the compiler only.
-        node.names(&folder, |name| {
+        let names = node.names(&folder, |name| {
             is_mpi_library(name) && name.contains(".so.")
-        })
+        });
+        let known = |name: &str| {
+            libraries
+                .iter()
+                .any(|library| library.file_name().is_some_and(|known| known == name))
+        };
+        // Where lib64 is a link to lib, everything is there twice.
+        if !names.iter().all(|name| known(name)) {
+            libraries.extend(names.into_iter().map(|name| folder.join(name)));
+        }
+    }
+    libraries
+}
+
+/// The family by programs that only it brings.
+fn family_of_programs(node: &Node, prefix: &Path) -> MpiFamily {
+    let telltales = [
+        ("impi_info", MpiFamily::IntelMpi),
+        ("ompi_info", MpiFamily::OpenMpi),
+        // MVAPICH is made of MPICH and brings mpichversion too.
+        ("mpirun_rsh", MpiFamily::Mvapich),
+        ("mpichversion", MpiFamily::Mpich),
+    ];
+    // Where all programs of a system meet they tell nothing of one installation.
+    if is_shared(prefix) {
+        return MpiFamily::Unknown;
+    }
+    telltales
         .into_iter()
-        .map(move |name| folder.join(name))
-    })
-    .collect()
+        .find(|(program, _)| node.exists(prefix.join("bin").join(program)))
+        .map_or(MpiFamily::Unknown, |(_, family)| family)
+}
+
+/// Whether a folder belongs to the whole system.
+fn is_shared(prefix: &Path) -> bool {
+    ["/", "/usr", "/usr/local"]
+        .iter()
+        .any(|shared| prefix == Path::new(shared))
+}
+
+/// Whether a library can belong to a family, by the number in its name.
+fn may_belong(node: &Node, library: &Path, family: MpiFamily) -> bool {
+    let by_number = family_of_number(node, library);
+    match (by_number, family) {
+        (MpiFamily::Unknown, _) | (_, MpiFamily::Unknown) => true,
+        (MpiFamily::OpenMpi, family) => family == MpiFamily::OpenMpi,
+        (_, family) => family != MpiFamily::OpenMpi,
+    }
 }
 
 /// Guesses the family by the folder names, which installers choose with care.
@@ -266,12 +336,21 @@ fn family_of_library(node: &Node, path: &Path) -> MpiFamily {
     if by_name != MpiFamily::Unknown {
         return by_name;
     }
+    family_of_number(node, path)
+}
+
+/// The family by the number of the library's name.
+fn family_of_number(node: &Node, path: &Path) -> MpiFamily {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // The standard's own library is offered by all of them.
+    if name.contains("_abi") {
+        return MpiFamily::Unknown;
+    }
     let number = name.split(".so.").nth(1).unwrap_or_default();
     let major = number.split('.').next().unwrap_or_default();
     match major {
         // Open MPI 2 to 6. Its 1.10 shares number 12 with MPICH and is told apart by its run time.
-        "40" | "20" | "1" if !name.contains("_abi") => MpiFamily::OpenMpi,
+        "40" | "20" | "1" => MpiFamily::OpenMpi,
         "12" => {
             let folder = path.parent().unwrap_or(Path::new("/"));
             let beside = node.names(folder, |name| name.starts_with("libopen-rte.so.12"));
@@ -311,6 +390,36 @@ mod tests {
         ] {
             assert!(!is_mpi_library(name), "{name}");
         }
+    }
+
+    #[test]
+    fn an_intel_mpi_is_known_in_a_folder_that_does_not_say_so() {
+        let folder = tempfile::tempdir().expect("temp can be written");
+        for file in [
+            "trials.json",
+            "env",
+            "srv/a/bin/impi_info",
+            "srv/a/lib/libmpi.so.12",
+            "srv/a/lib64/libmpi.so.12",
+            "srv/a/lib/libmpi_abi.so.1",
+            "srv/a/lib/libmpi.so.40",
+        ] {
+            let path = folder.path().join(file);
+            let content = match file {
+                "trials.json" => "{}",
+                "env" => "MPI_HOME=/srv/a\n",
+                _ => "",
+            };
+            std::fs::create_dir_all(path.parent().expect("below the folder")).expect("own folder");
+            std::fs::write(path, content).expect("own folder");
+        }
+        let node = Node::recorded(folder.path()).expect("the recording is whole");
+        let installs = derive(&node);
+        let found: Vec<(MpiFamily, usize)> = installs
+            .iter()
+            .map(|install| (install.family, install.libraries.len()))
+            .collect();
+        assert_eq!(found, [(MpiFamily::IntelMpi, 2), (MpiFamily::OpenMpi, 1)]);
     }
 
     #[test]

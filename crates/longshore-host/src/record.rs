@@ -162,25 +162,16 @@ impl Scrub {
         }
     }
 
-    /// Replaces the names of user and node where they stand as words.
+    /// Replaces the names of user and node where no letter or digit goes on.
     fn words(&self, text: &str) -> String {
-        let is_word = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
-        let mut result = String::with_capacity(text.len());
-        for piece in text.split_inclusive(|letter| !is_word(letter)) {
-            let (word, end) = match piece.char_indices().next_back() {
-                Some((at, last)) if !is_word(last) => piece.split_at(at),
-                _ => (piece, ""),
-            };
-            if word == self.user && self.user != "root" && !self.user.is_empty() {
-                result.push_str("user");
-            } else if word == self.host && !self.host.is_empty() {
-                result.push_str("node");
-            } else {
-                result.push_str(word);
-            }
-            result.push_str(end);
+        let text = match self.user.as_str() {
+            "root" | "" => text.to_owned(),
+            user => replace_word(text, user, "user"),
+        };
+        match self.host.as_str() {
+            "" => text,
+            host => replace_word(&text, host, "node"),
         }
-        result
     }
 
     fn path(&self, path: &Path) -> PathBuf {
@@ -250,6 +241,22 @@ impl Scrub {
             .map(|line| format!("{}\n", self.words(&addresses(&self.group_words(line)))))
             .collect()
     }
+}
+
+fn replace_word(text: &str, word: &str, replacement: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(word) {
+        let (before, tail) = rest.split_at(at);
+        let after = &tail[word.len()..];
+        result.push_str(before);
+        let goes_on =
+            result.ends_with(char::is_alphanumeric) || after.starts_with(char::is_alphanumeric);
+        result.push_str(if goes_on { word } else { replacement });
+        rest = after;
+    }
+    result.push_str(rest);
+    result
 }
 
 /// Replaces network addresses.
@@ -347,5 +354,6 @@ mod tests {
             scrub.words("/home/al/final vm vmx"),
             "/home/user/final node vmx"
         );
+        assert_eq!(scrub.words("prterun-vm-4711@1"), "prterun-node-4711@1");
     }
 }

@@ -248,7 +248,7 @@ fn a_folder_without_a_recording_is_an_error_that_names_the_file() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     /// Any file of a node may be missing or garbage: answers become unknown, nothing panics.
     #[test]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::quantity::{show, significant};
+use crate::quantity::show;
 use crate::sample::{Better, Effect, Metric, Probe, Record, Sample, Variant};
 use crate::statistics::{
     Estimate95, Summary, median_interval, ratio_interval, seed_for, summarise,
@@ -221,7 +221,7 @@ impl Report {
                     .iter()
                     .find(|(other, _)| other == variant)
                     .map(|(_, reason)| reason.clone());
-                report.variant(variant, missing.or(differs))
+                report.variant(variant, missing, differs)
             })
             .collect();
         report.expectations = study
@@ -244,7 +244,12 @@ impl Report {
             .collect()
     }
 
-    fn variant(&self, variant: &Variant, problem: Option<String>) -> VariantReport {
+    fn variant(
+        &self,
+        variant: &Variant,
+        missing: Option<String>,
+        differs: Option<String>,
+    ) -> VariantReport {
         let own: Vec<&Sample> = self
             .samples
             .iter()
@@ -258,8 +263,10 @@ impl Report {
             .collect();
         let failed = failed_probes(&per_run, Effect::Invalidates);
         let counted = per_run.iter().filter(|sample| sample.round > 0).count();
-        let reason = problem
+        // A program that failed also put out something else; why it failed is the better word.
+        let reason = missing
             .or_else(|| failed.first().cloned())
+            .or(differs)
             .or_else(|| (counted == 0).then(|| "no round was finished".to_owned()));
         VariantReport {
             variant: variant.clone(),
@@ -401,7 +408,7 @@ impl Report {
         ExpectationReport {
             variant: own.variant.clone(),
             metric: metric.name.clone(),
-            expected: expected_text(expectation, metric, reference.as_ref(), &shown),
+            expected: expected_text(expectation, metric, relative, &shown),
             reference,
             limit,
             observed_text: observed.map_or_else(
@@ -523,7 +530,7 @@ impl Quiet {
 fn expected_text(
     expectation: &Expectation,
     metric: &Metric,
-    reference: Option<&Variant>,
+    relative: bool,
     shown: &dyn Fn(f64) -> String,
 ) -> String {
     let side = match metric.better {
@@ -533,34 +540,30 @@ fn expected_text(
     let limit = expectation.value.value * (1.0 + expectation.tolerance);
     let mut text = format!("{side} {}", shown(limit));
     if let Some(reference) = &expectation.relative_to
-        && reference_is_named(reference)
+        && !reference.0.is_empty()
     {
         text.push_str(&format!(" of {}", reference.labels()));
     }
-    let plain = reference.is_some() && expectation.tolerance == 0.0;
-    if !plain {
-        text.push_str(&format!(" ({}", expectation.value_text));
-        if expectation.tolerance != 0.0 {
-            text.push_str(&format!(
-                " {} {} %",
-                if expectation.tolerance < 0.0 {
-                    "-"
-                } else {
-                    "+"
-                },
-                significant(expectation.tolerance.abs() * 100.0)
-            ));
-        }
-        text.push(')');
+    // The arithmetic is shown where there is any.
+    if expectation.tolerance != 0.0 {
+        text.push_str(&format!(
+            " ({} {} {} %)",
+            expectation.value_text,
+            if expectation.tolerance < 0.0 {
+                "-"
+            } else {
+                "+"
+            },
+            expectation.tolerance.abs() * 100.0
+        ));
+    } else if expectation.value_text.contains(['*', '/']) {
+        text.push_str(&format!(" ({})", expectation.value_text));
     }
     if let Some(ceiling) = &expectation.ceiling_text {
-        text.push_str(&format!(", not believed beyond {ceiling}"));
+        let times = if relative { "x" } else { "" };
+        text.push_str(&format!(", not believed beyond {ceiling}{times}"));
     }
     text
-}
-
-fn reference_is_named(reference: &Variant) -> bool {
-    !reference.0.is_empty()
 }
 
 /// Probes that did not hold, one line for each kind: how often, and the last words.

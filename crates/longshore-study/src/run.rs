@@ -196,8 +196,9 @@ impl Running<'_> {
         let begun = Instant::now();
         let order = self.plan.order(round);
         let per_round = self.live.len() as u64;
-        let mut done = u64::from(round - 1) * per_round;
-        for index in order.into_iter().filter(|index| variants.contains(index)) {
+        let before = u64::from(round - 1) * per_round;
+        let measured = order.into_iter().filter(|index| variants.contains(index));
+        for (done, index) in (before..).zip(measured) {
             let variant = &self.plan.variants[index];
             (self.watch)(Event::Measuring {
                 round,
@@ -215,7 +216,6 @@ impl Running<'_> {
                 round,
                 reading,
             )?;
-            done += 1;
         }
         let taken = begun.elapsed();
         let probes = self.workload.surroundings();

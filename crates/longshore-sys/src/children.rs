@@ -206,6 +206,21 @@ pub fn reap(child: Child) -> io::Result<Usage> {
     })
 }
 
+/// The largest resident set that this process has had, in bytes.
+///
+/// A child starts as a copy of its parent, and the kernel keeps the larger of the two sizes for it
+/// through exec: a [`Usage::peak_bytes`] that is not above this tells nothing about the child.
+pub fn own_peak_bytes() -> u64 {
+    // SAFETY: an all-zero rusage is a valid value of that plain C structure; the call fills it and
+    // cannot fail for RUSAGE_SELF and a valid pointer.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    usage.ru_maxrss.max(0) as u64 * 1024
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

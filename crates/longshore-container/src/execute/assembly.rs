@@ -246,12 +246,34 @@ fn attach_to(tree: &OwnedFd, place: impl AsFd) -> io::Result<()> {
 /// covered.
 struct Stage<'i> {
     image: &'i OwnedFd,
+    /// The image itself as the root, taken before anything of ours lay on it.
+    direct: Option<OwnedFd>,
     /// Holds the files that Longshore writes, the bind points and the writable layer.
     own: Option<OwnedFd>,
 }
 
 impl Stage<'_> {
     fn new<'i>(image: &'i OwnedFd, plan: &RunPlan) -> Result<Stage<'i>, StartError> {
+        let direct =
+            match &plan.root {
+                Root::Directory { path, read_only } => {
+                    let doing = format!("bind the image {}", path.display());
+                    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                        | OpenTreeFlags::AT_RECURSIVE
+                        | OpenTreeFlags::AT_EMPTY_PATH;
+                    let tree = rustix::mount::open_tree(image, "", flags)
+                        .map_err(failed_with_hint("open_tree", &doing, old_kernel))?;
+                    let limits = if *read_only {
+                        READ_ONLY_ROOT
+                    } else {
+                        WRITABLE_ROOT
+                    };
+                    restrict(&tree, limits, Reach::Tree, &doing)?;
+                    Some(tree)
+                }
+                Root::Layers { .. } => None,
+            };
         let writes = plan
             .mounts
             .iter()
@@ -269,7 +291,7 @@ impl Stage<'_> {
         } else {
             None
         };
-        Ok(Stage { image, own })
+        Ok(Stage { image, direct, own })
     }
 
     fn own(&self) -> &OwnedFd {
@@ -281,22 +303,10 @@ impl Stage<'_> {
     /// Makes the root file system and attaches it.
     fn root(&self, plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<OwnedFd, StartError> {
         match &plan.root {
-            Root::Directory { path, read_only } => {
-                let doing = format!("bind the image {}", path.display());
-                let flags = OpenTreeFlags::OPEN_TREE_CLONE
-                    | OpenTreeFlags::OPEN_TREE_CLOEXEC
-                    | OpenTreeFlags::AT_RECURSIVE
-                    | OpenTreeFlags::AT_EMPTY_PATH;
-                let tree = rustix::mount::open_tree(self.image, "", flags)
-                    .map_err(failed_with_hint("open_tree", &doing, old_kernel))?;
-                let limits = if *read_only {
-                    READ_ONLY_ROOT
-                } else {
-                    WRITABLE_ROOT
-                };
-                restrict(&tree, limits, Reach::Tree, &doing)?;
-                attach_to(&tree, self.image).map_err(failed("move_mount", &doing))?;
-                Ok(tree)
+            Root::Directory { .. } => {
+                let tree = self.direct.as_ref().expect("made for such roots");
+                attach_to(tree, self.image).map_err(failed("move_mount", "attach the image"))?;
+                tree.try_clone().map_err(failed("dup", "keep a descriptor"))
             }
             Root::Layers {
                 path,

@@ -100,3 +100,28 @@ fn mistakes_of_type_unit_and_syntax_are_errors_with_a_line() {
         assert!(said.contains("at s.toml:"), "{to}: {said}");
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(text in ".{0,200}") {
+        let _ = Study::parse("s.toml", &text, KINDS);
+        let _ = crate::quantity::Quantity::parse(&text);
+        let _ = parse_duration(&text);
+    }
+
+    #[test]
+    fn no_damage_to_a_study_makes_the_reader_panic(
+        at in 0..GOOD.len(),
+        length in 0usize..30,
+        with in ".{0,8}",
+    ) {
+        let mut end = (at + length).min(GOOD.len());
+        let mut start = at;
+        while !GOOD.is_char_boundary(start) { start -= 1; }
+        while !GOOD.is_char_boundary(end) { end += 1; }
+        let damaged = format!("{}{with}{}", &GOOD[..start], &GOOD[end..]);
+        if let Err(error) = Study::parse("s.toml", &damaged, KINDS) {
+            proptest::prop_assert!(error.to_string().contains("at s.toml:"));
+        }
+    }
+}

@@ -263,7 +263,7 @@ fn page(host: &Host, troubles: &[Refusal], marks: &Marks) -> String {
             remedy_lines(&mut page.text, refusal, marks, 4);
         }
     }
-    if host.root {
+    if host.root && host.nesting.in_user_namespace != Some(true) {
         page.text.push_str(
             "    asked as root: ask again as an ordinary user, who may be allowed less\n",
         );
@@ -497,11 +497,17 @@ fn mpi_words(install: &MpiInstall) -> String {
         Some(prefix) => prefix.display().to_string(),
         None => "default folders".to_owned(),
     };
-    let names: Vec<String> = install
+    let mut names: Vec<String> = install
         .libraries
         .iter()
         .filter_map(|library| Some(library.file_name()?.to_string_lossy().into_owned()))
         .collect();
+    // libmpi.so.12 stands for libmpi.so.12.0.0, to which it is a link.
+    let all = names.clone();
+    names.retain(|name| {
+        !all.iter()
+            .any(|other| name.starts_with(&format!("{other}.")))
+    });
     if names.is_empty() {
         words.push_str(", no library seen");
     } else {

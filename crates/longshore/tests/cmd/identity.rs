@@ -185,3 +185,51 @@ fn a_node_that_forbids_user_namespaces_is_told_apart() {
     );
     assert!(said.err.contains("longshore doctor"), "{}", said.err);
 }
+
+#[test]
+fn root_without_the_right_to_mount_gets_a_user_namespace() {
+    let (Some(setpriv), true) = (program("setpriv"), is_root()) else {
+        skip!("needs root and setpriv(1)")
+    };
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    let mut command = std::process::Command::new(setpriv);
+    let out = succeed(
+        command
+            .args(["--bounding-set=-all", "--inh-caps=-all"])
+            .arg(world.path("bin/longshore"))
+            .args(["exec", "--dry-run"])
+            .arg(world.path("work/box"))
+            .arg("true"),
+    );
+    assert!(out.contains("namespaces: mount, user\n"), "{out}");
+}
+
+#[test]
+fn root_by_mapping_can_replace_the_account_files_of_its_image() {
+    let world = World::new();
+    let Some(root) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    // As useradd and groupadd do it: a new file takes the place of the old one.
+    let script = "for file in passwd group; do cp /etc/$file /etc/$file.new && echo app:x:5:5:: >> /etc/$file.new && \
+        mv /etc/$file.new /etc/$file || exit 1; done";
+    succeed(world.longshore().args([
+        "exec",
+        "--fakeroot",
+        "--writable",
+        "box",
+        "sh",
+        "-c",
+        script,
+    ]));
+    for file in ["passwd", "group"] {
+        let text = std::fs::read_to_string(root.join("etc").join(file)).expect("is there");
+        assert!(
+            text.starts_with("root:") && text.ends_with("app:x:5:5::\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,5 +1,6 @@
 //! End-to-end tests: the real binary, as an ordinary user, seen from outside.
 
+mod bench;
 mod cache;
 mod doctor;
 mod environment;
@@ -10,4 +11,6 @@ mod mounts;
 mod process;
 mod pull;
 mod store;
+mod study;
 mod support;
+mod terminal;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::support::{World, is_root, say, skip, succeed, user};
+use crate::support::{World, is_root, program, say, skip, succeed, user};
 
 #[test]
 fn home_the_current_directory_and_temporary_files_are_the_hosts() {
@@ -469,4 +469,62 @@ fn root_gets_the_same_mounts_without_a_user_namespace() {
         !before.contains("longshore-test"),
         "mounts of the container are seen outside"
     );
+}
+
+#[test]
+fn where_overlay_is_refused_a_temporary_root_takes_its_place() {
+    let Some(unshare) = program("unshare") else {
+        skip!("no unshare(1)")
+    };
+    let world = World::new();
+    let Some(root) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    symlink("bin/busybox", root.join("a link")).expect("own folder");
+    fs::create_dir_all(root.join("home/other")).expect("own folder");
+    // The kernel lays no third overlay over two.
+    let script = "mount -t tmpfs none /mnt && mkdir /mnt/a /mnt/b /mnt/c && \
+        mount -t overlay none /mnt/b -o lowerdir=box:/mnt/a,userxattr && \
+        mount -t overlay none /mnt/c -o lowerdir=/mnt/b:/mnt/a,userxattr && \
+        exec \"$0\" -v exec -B /usr:/made /mnt/c sh -c 'touch /x; cat ~/file; pwd; ls -d /home/other \"/a link\"; readlink \"/a link\"; touch /home/x'";
+    world.write("home/file", "at home\n");
+    let said = say(world
+        .host_command(unshare)
+        .args(["-Urm", "sh", "-c", script])
+        .arg(world.path("bin/longshore")));
+    assert!(said.err.contains("overlay is refused here"), "{}", said.err);
+    assert_eq!(
+        said.out,
+        format!(
+            "at home\n{}\n/a link\n/home/other\nbin/busybox\n",
+            world.path("work").display()
+        ),
+        "{}",
+        said.err
+    );
+    assert_eq!(
+        said.err.matches("Read-only file system").count(),
+        2,
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn an_image_that_cannot_be_written_is_only_read() {
+    let Some(unshare) = program("unshare") else {
+        skip!("no unshare(1)")
+    };
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    let script = "mount --bind box box && mount -o remount,bind,ro,nosuid,nodev box && exec \"$0\" exec box cat /home/../proc/self/comm";
+    let out = succeed(
+        world
+            .host_command(unshare)
+            .args(["-Urm", "sh", "-c", script])
+            .arg(world.path("bin/longshore")),
+    );
+    assert_eq!(out, "cat\n");
 }

@@ -76,6 +76,15 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
+/// Copies a program in a process of its own.
+///
+/// A descriptor that this process had open for writing would be inherited by whatever another test
+/// starts in the meantime, and the program could not be executed: "Text file busy".
+fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.expect("cp runs").success(), "{}", from.display());
+}
+
 /// A folder of the ordinary user that is removed with everything in it when the test ends.
 pub(crate) struct World {
     folder: tempfile::TempDir,
@@ -94,8 +103,10 @@ impl World {
             world.make_dir(name);
         }
         // The build folder may lie where the ordinary user cannot reach.
-        fs::copy(env!("CARGO_BIN_EXE_longshore"), world.path("bin/longshore"))
-            .expect("binary is built");
+        copy_program(
+            Path::new(env!("CARGO_BIN_EXE_longshore")),
+            &world.path("bin/longshore"),
+        );
         let own = user();
         chown(world.folder.path(), Some(own.uid), Some(own.gid)).expect("root or the owner");
         world
@@ -168,7 +179,7 @@ impl World {
         ] {
             fs::create_dir_all(root.join(folder)).expect("own folder");
         }
-        fs::copy(busybox, root.join("bin/busybox")).expect("own folder");
+        copy_program(&busybox, &root.join("bin/busybox"));
         let applets = Command::new(root.join("bin/busybox"))
             .arg("--list")
             .output()

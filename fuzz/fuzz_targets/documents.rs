@@ -1,0 +1,10 @@
+//! Manifests, indexes and configurations of images.
+#![no_main]
+
+#[path = "../parsers/image.rs"]
+#[allow(dead_code)]
+mod parsers;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| parsers::documents(input));

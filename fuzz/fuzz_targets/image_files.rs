@@ -1,0 +1,10 @@
+//! Account files and environment scripts of an image.
+#![no_main]
+
+#[path = "../parsers/container.rs"]
+#[allow(dead_code)]
+mod parsers;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| parsers::image_files(input));
