@@ -109,7 +109,30 @@ pub(crate) fn unpack(
     };
     arrived.map_err(plain)?;
     inflated?;
-    written.map_err(|error| plain(unpack_failure(error, rootfs, image)))
+    let summary = written.map_err(|error| plain(unpack_failure(error, rootfs, image)))?;
+    progress.event(Event::Detail(told(&summary, image)));
+    Ok(summary)
+}
+
+/// What an unpacked tree is, and what it could not keep of the layers.
+fn told(summary: &TreeSummary, image: &str) -> String {
+    let total = &summary.total;
+    let mut text = format!(
+        "{image}: {} names in {} layers",
+        summary.names, summary.layers
+    );
+    for (count, what) in [
+        (total.devices_emptied, "devices became empty files"),
+        (total.owners_dropped, "owners became you"),
+        (total.modes_opened, "modes were opened for you"),
+        (total.xattrs_skipped, "extended attributes could not be set"),
+        (total.skipped, "entries of unknown kinds were left out"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    text
 }
 
 fn unpack_failure(error: UnpackError, rootfs: &Path, image: &str) -> ImageError {

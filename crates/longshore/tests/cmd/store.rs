@@ -102,6 +102,7 @@ fn inspect_shows_the_same_of_registry_store_and_sandbox() {
     assert!(remote.contains(r#""type":"container""#), "{remote}");
     succeed(world.longshore().args(["pull", &name]));
     assert_eq!(inspect(&name), remote);
+    assert_eq!(inspect(name.trim_start_matches("docker://")), remote);
     succeed(world.longshore().args(["pull", "box", &name]));
     assert!(inspect("box").contains(image.config.digest.hex()));
     let text = succeed(world.longshore().args(["inspect", "box"]));
