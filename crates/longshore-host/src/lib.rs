@@ -13,6 +13,7 @@
 mod ability;
 mod account;
 mod alone;
+mod boot;
 mod cgroup;
 mod conditions;
 mod cpu;
@@ -37,6 +38,7 @@ mod session;
 
 pub use ability::{Abilities, Ability};
 pub use alone::wait_until_alone;
+pub use boot::boot_id;
 pub use cgroup::CgroupVersion;
 pub use conditions::{Conditions, Disturbance, find_program, load};
 pub use cpu::Cpus;

@@ -1,8 +1,8 @@
 //! Who we are to a registry: explicit options, then the files that other tools wrote.
 //!
 //! Order: options and `*_DOCKER_USERNAME`/`PASSWORD` variables; the file of `--authfile` or
-//! `APPTAINER_AUTH_FILE`; `REGISTRY_AUTH_FILE`; podman's `$XDG_RUNTIME_DIR/containers/auth.json`;
-//! `~/.apptainer/docker-config.json`; `$DOCKER_CONFIG/config.json` or `~/.docker/config.json`.
+//! `APPTAINER_AUTH_FILE`; `REGISTRY_AUTH_FILE`; `~/.apptainer/docker-config.json`; podman's
+//! `$XDG_RUNTIME_DIR/containers/auth.json`; `$DOCKER_CONFIG/config.json` or `~/.docker/config.json`.
 //! In a file `credHelpers`, `auths` and `credsStore` are asked in this order, as Docker does. A secret
 //! is never put into an argument list or a message.
 
@@ -124,15 +124,16 @@ fn from_variables(session: &Session) -> Result<Option<Found>, ImageError> {
 }
 
 fn usual_files(session: &Session) -> Vec<PathBuf> {
-    let mut files = Vec::new();
+    let apptainer = set(session, "APPTAINER_CONFIGDIR")
+        .map_or_else(|| session.home.join(".apptainer"), PathBuf::from);
+    let mut files = vec![
+        apptainer.join("docker-config.json"),
+        session.home.join(".singularity/docker-config.json"),
+    ];
     if let Some(runtime) = set(session, "XDG_RUNTIME_DIR") {
         files.push(Path::new(runtime).join("containers/auth.json"));
     }
     files.push(session.home.join(".config/containers/auth.json"));
-    let apptainer = set(session, "APPTAINER_CONFIGDIR")
-        .map_or_else(|| session.home.join(".apptainer"), PathBuf::from);
-    files.push(apptainer.join("docker-config.json"));
-    files.push(session.home.join(".singularity/docker-config.json"));
     let docker =
         set(session, "DOCKER_CONFIG").map_or_else(|| session.home.join(".docker"), PathBuf::from);
     files.push(docker.join("config.json"));

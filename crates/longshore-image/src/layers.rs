@@ -2,9 +2,7 @@
 //!
 //! Three threads in a row, joined by bounded queues: one brings the layers (all at once) into files,
 //! one inflates them in order and hashes what comes out, the calling one writes the tree. The time of
-//! the whole is near that of the slowest, which is the writing. A fourth thread has the disk write
-//! each finished layer while the next is unpacked, so that little is left for the flush that ends a
-//! pull. Nothing runs when it returns.
+//! the whole is near that of the slowest, which is the writing. Nothing runs when it returns.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -18,7 +16,6 @@ use crate::error::{ErrorKind, ImageError};
 use crate::inflate::Inflate;
 use crate::progress::{Event, Progress};
 use crate::registry::{Download, Registry};
-use crate::store;
 use crate::unpack::{Limits, TreeSummary, UnpackError, Unpacker};
 
 /// Size of one piece of uncompressed layer, in bytes: large enough that a queue operation costs
@@ -80,19 +77,10 @@ pub(crate) fn unpack(
             })
         });
         let inflating = scope.spawn(move || inflate_all(inputs, image, &to_writer, &used));
-        let (layer_done, layers_done) = mpsc::sync_channel(1);
-        let flushing = scope.spawn(move || {
-            for () in layers_done {
-                // The flush that counts is the one before the tree gets its name.
-                let _ = store::flush(rootfs);
-            }
-        });
-        let written = write_tree(&names, pieces, &to_inflater, &layer_done, rootfs, progress);
-        drop(layer_done);
+        let written = write_tree(&names, pieces, &to_inflater, rootfs, progress);
         if written.is_err() {
             cancel.notify_one();
         }
-        flushing.join().expect("the flushing thread does not panic");
         let inflated = inflating
             .join()
             .expect("the inflating thread does not panic");
@@ -109,7 +97,30 @@ pub(crate) fn unpack(
     };
     arrived.map_err(plain)?;
     inflated?;
-    written.map_err(|error| plain(unpack_failure(error, rootfs, image)))
+    let summary = written.map_err(|error| plain(unpack_failure(error, rootfs, image)))?;
+    progress.event(Event::Detail(told(&summary, image)));
+    Ok(summary)
+}
+
+/// What an unpacked tree is, and what it could not keep of the layers.
+fn told(summary: &TreeSummary, image: &str) -> String {
+    let total = &summary.total;
+    let mut text = format!(
+        "{image}: {} names in {} layers",
+        summary.names, summary.layers
+    );
+    for (count, what) in [
+        (total.devices_emptied, "devices became empty files"),
+        (total.owners_dropped, "owners became you"),
+        (total.modes_opened, "modes were opened for you"),
+        (total.xattrs_skipped, "extended attributes could not be set"),
+        (total.skipped, "entries of unknown kinds were left out"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    text
 }
 
 fn unpack_failure(error: UnpackError, rootfs: &Path, image: &str) -> ImageError {
@@ -264,7 +275,6 @@ fn write_tree(
     names: &[String],
     pieces: Receiver<Piece>,
     to_inflater: &Sender<Vec<u8>>,
-    layer_done: &SyncSender<()>,
     rootfs: &Path,
     progress: &dyn Progress,
 ) -> Result<TreeSummary, UnpackError> {
@@ -280,10 +290,6 @@ fn write_tree(
         unpacker.layer(name, &mut layer)?;
         layer.drain();
         progress.event(Event::Unpacked { layer_index });
-        if layer_index + 1 < names.len() {
-            // One that is flushing already will find this layer's pages soon enough.
-            let _ = layer_done.try_send(());
-        }
     }
     unpacker.finish()
 }

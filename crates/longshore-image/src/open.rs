@@ -409,6 +409,7 @@ fn ensure_tree(
         store.prepare()?;
         let lock = store.lock_tree(&image.digest, Share::WithNobody, progress)?;
         let folder = store.tree_folder(&image.digest);
+        store.remove_untrusted(&image.digest)?;
         if !folder.exists() {
             let unfinished = store.unfinished_tree(&image.digest);
             store::remove_tree(&unfinished)?;
@@ -454,7 +455,7 @@ fn make_tree(
         let path = folder.join(name);
         fs::write(&path, text).map_err(|error| ImageError::io("write", &path, error))?;
     }
-    store::flush(folder)
+    store::guard(folder)
 }
 
 pub(crate) fn make_folder(path: &Path) -> Result<(), ImageError> {

@@ -13,9 +13,13 @@
 //! is complete, because it was renamed there. Whatever stands in `tmp/tree-<hex>` belongs to the
 //! holder of the lock `tree-<hex>`; when nobody holds it, it is rubbish and is swept.
 //!
-//! After a power cut: a tree is flushed (syncfs(2)) before it gets its name, since a renamed
-//! directory may otherwise come back with empty files. Blobs are not flushed: they are hashed
-//! again whenever they are read. A name that comes back damaged counts as absent.
+//! After a power cut a renamed directory may come back with empty files. On a local disk a new tree
+//! therefore carries the boot in which it was made, and counts as absent in any other; the mark goes
+//! when the kernel must have written the tree long ago, or when `clean` takes the layers that could
+//! make it again. So a pull does not wait for the disk, nor (as syncfs(2) would have it) for what all
+//! other programs have written. On other file systems a tree is flushed before it gets its name.
+//! Blobs are not flushed: they are hashed again whenever they are read. A name that comes back
+//! damaged counts as absent.
 //!
 //! `trees` is closed to other users: an unpacked setuid program belongs to whoever pulled it.
 
@@ -122,6 +126,12 @@ pub(crate) struct Tree {
     pub(crate) folder: PathBuf,
     pub(crate) lock: Option<Lock>,
 }
+
+/// In a tree: the boot in which it was made, as long as it may not be on the disk yet.
+const UNFLUSHED: &str = "unflushed";
+/// The kernel writes what was changed half a minute ago (dirty_expire_centisecs, 30 s); this is
+/// thirty times as long.
+const WRITTEN_BY: Duration = Duration::from_secs(900);
 
 const FOLDERS: [&str; 6] = ["blobs/sha256", "partial", "trees", "refs", "locks", "tmp"];
 /// Half-written small files of other processes are left alone for this long.
@@ -267,7 +277,7 @@ impl Store {
     /// On a read-only store without a lock file nobody can remove it either.
     pub(crate) fn find_tree(&self, digest: &Digest) -> Result<Option<Tree>, ImageError> {
         let folder = self.tree_folder(digest);
-        if !folder.join("rootfs").is_dir() {
+        if !folder.join("rootfs").is_dir() || !is_trusted(&folder) {
             return Ok(None);
         }
         let lock = match self.lock_tree(digest, Share::WithUsers, &Silent) {
@@ -575,6 +585,9 @@ impl Store {
                 held => held,
             },
         };
+        if item.kind == ItemKind::Layer {
+            self.settle()?;
+        }
         if let (ItemKind::Image, Some(digest)) = (item.kind, &digest) {
             for (path, record) in self.refs()? {
                 if record.digest == *digest {
@@ -594,6 +607,27 @@ impl Store {
             lock.remove();
         }
         Ok(true)
+    }
+
+    /// Flushes the trees that may not be on the disk yet.
+    fn settle(&self) -> Result<(), ImageError> {
+        for digest in self.trees()? {
+            let folder = self.tree_folder(&digest);
+            if folder.join(UNFLUSHED).exists() && is_trusted(&folder) {
+                flush(&folder)?;
+                let _ = fs::remove_file(folder.join(UNFLUSHED));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a tree that a power cut may have damaged; its lock is held and shared with nobody.
+    pub(crate) fn remove_untrusted(&self, digest: &Digest) -> Result<(), ImageError> {
+        let folder = self.tree_folder(digest);
+        if folder.exists() && !is_trusted(&folder) {
+            self.remove_folder(&folder)?;
+        }
+        Ok(())
     }
 
     /// Takes the name away first, so that a tree is never seen half removed.
@@ -686,6 +720,50 @@ fn disk_bytes(path: &Path) -> u64 {
     }
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     own + entries.map(|entry| disk_bytes(&entry.path())).sum::<u64>()
+}
+
+/// Makes a tree that is about to get its name safe against a power cut: by a mark on a local disk,
+/// else by flushing it.
+pub(crate) fn guard(folder: &Path) -> Result<(), ImageError> {
+    match longshore_host::boot_id() {
+        Some(boot) if is_local(folder) => {
+            let path = folder.join(UNFLUSHED);
+            fs::write(&path, boot).map_err(|error| ImageError::io("write", &path, error))
+        }
+        _ => flush(folder),
+    }
+}
+
+/// Whether a tree is what was unpacked: it is on the disk, or the machine has run since.
+fn is_trusted(folder: &Path) -> bool {
+    let path = folder.join(UNFLUSHED);
+    let made_in = match fs::read_to_string(&path) {
+        Ok(boot) => boot,
+        // Also where it cannot be read: whoever made the store readable made it whole.
+        Err(_) => return true,
+    };
+    let same_boot = longshore_host::boot_id().is_some_and(|boot| boot == made_in);
+    if same_boot && age(&path) > WRITTEN_BY {
+        // In a store that cannot be written the mark stays, and is judged again.
+        let _ = fs::remove_file(&path);
+    }
+    same_boot
+}
+
+/// Whether the file system is one of this machine's own disks, or memory.
+fn is_local(folder: &Path) -> bool {
+    // statfs(2): ext4, xfs, btrfs, tmpfs, overlayfs, f2fs, zfs.
+    const LOCAL: [u64; 7] = [
+        0xef53,
+        0x5846_5342,
+        0x9123_683e,
+        0x0102_1994,
+        0x794c_7630,
+        0xf2f5_2010,
+        0x2fc1_2fc1,
+    ];
+    rustix::fs::statfs(folder)
+        .is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|kind| LOCAL.contains(&kind)))
 }
 
 /// Flushes a tree with everything else of its file system, so that a power cut cannot leave a tree

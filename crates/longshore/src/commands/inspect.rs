@@ -24,7 +24,8 @@ use crate::ui::{DONE, Ui};
 /// manifest beside it.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// Image: a directory, docker://NAME, oci:DIR, oci-archive:FILE or docker-archive:FILE
+    /// Image: a directory, docker://NAME, oci:DIR, oci-archive:FILE, docker-archive:FILE, or the bare
+    /// name of an image in the store
     #[arg(value_name = "IMAGE")]
     image: OsString,
     /// Labels
@@ -65,7 +66,7 @@ pub(crate) struct InspectArgs {
 pub(crate) fn run(ui: &mut Ui, args: &InspectArgs) -> Result<ExitCode, CommandError> {
     let session =
         Session::probe().map_err(|error| CommandError::from_error(Kind::Failed, &error))?;
-    let image = ImageRef::parse(&args.image, Bare::Path).map_err(image_error)?;
+    let mut image = ImageRef::parse(&args.image, Bare::Path).map_err(image_error)?;
     let policy = if args.remote {
         PullPolicy::Always
     } else {
@@ -73,6 +74,16 @@ pub(crate) fn run(ui: &mut Ui, args: &InspectArgs) -> Result<ExitCode, CommandEr
     };
     let options = args.source.options(&session, policy)?;
     let store = Store::of(&session);
+    if let ImageRef::Path(path) = &image
+        && !session.cwd.join(path).exists()
+        && let Ok(named) = ImageRef::parse(&args.image, Bare::Registry)
+        && (args.remote
+            || store
+                .find_ref(&named.to_string(), &options.platform)
+                .is_some())
+    {
+        image = named;
+    }
     let progress = PullProgress::new(ui);
     let found = inspect(&session, &store, &options, &image, &progress);
     progress.finish();

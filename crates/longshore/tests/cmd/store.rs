@@ -102,6 +102,7 @@ fn inspect_shows_the_same_of_registry_store_and_sandbox() {
     assert!(remote.contains(r#""type":"container""#), "{remote}");
     succeed(world.longshore().args(["pull", &name]));
     assert_eq!(inspect(&name), remote);
+    assert_eq!(inspect(name.trim_start_matches("docker://")), remote);
     succeed(world.longshore().args(["pull", "box", &name]));
     assert!(inspect("box").contains(image.config.digest.hex()));
     let text = succeed(world.longshore().args(["inspect", "box"]));
@@ -206,4 +207,27 @@ fn an_image_is_pulled_and_run_in_one_command_and_stays_while_it_runs() {
         .args(["exec", "--pull", "never", &name, "/bin/sh"]));
     assert_eq!(gone.status, Some(125), "{}", gone.err);
     assert!(gone.err.contains("pulling was forbidden"), "{}", gone.err);
+}
+
+#[test]
+fn a_tree_that_a_power_cut_may_have_damaged_is_made_again() {
+    let world = World::new();
+    Image::small().write_layout(&world.path("work/layout"), "v1");
+    succeed(world.longshore().args(["pull", "oci:layout"]));
+    let tree = fs::read_dir(world.path("cache/trees"))
+        .expect("the store")
+        .flatten()
+        .next()
+        .expect("a tree")
+        .path();
+    let mark = tree.join("unflushed");
+    if !mark.exists() {
+        skip!("/var/tmp is no local disk");
+    }
+    // As it would be after the machine has started again.
+    fs::write(&mark, "another boot").expect("root or the owner");
+    fs::write(tree.join("rootfs/etc/name"), "").expect("root or the owner");
+    succeed(world.longshore().args(["pull", "oci:layout"]));
+    let name = fs::read_to_string(tree.join("rootfs/etc/name"));
+    assert_eq!(name.expect("unpacked again"), "two\n");
 }
