@@ -282,6 +282,9 @@ pub fn plan(
         in_place: facts::writes_in_place(spec) && spec.overlays.is_empty(),
         root_inside: identity.uid == 0,
         bind_points: Vec::new(),
+        layered: spec.writable == Writable::Tmpfs || !spec.overlays.is_empty(),
+        room: Vec::new(),
+        roomy: Vec::new(),
         notices: &mut notices,
         details: &mut details,
     };
@@ -289,7 +292,10 @@ pub fn plan(
     let mut left_out = vec![false; wanted.len()];
     for index in 0..wanted.len() {
         match placing.place(&wanted, index, &left_out)? {
-            Some(mount) => mounts.push(mount),
+            Some(mount) => {
+                mounts.append(&mut placing.room);
+                mounts.push(mount);
+            }
             None => left_out[index] = true,
         }
     }
@@ -468,6 +474,12 @@ struct Placing<'a> {
     in_place: bool,
     root_inside: bool,
     bind_points: Vec<BindPoint>,
+    /// An overlay is laid over the image in any case, so that bind points cost nothing there.
+    layered: bool,
+    /// Mounts that make room for others, in the order in which they are needed.
+    room: Vec<Mount>,
+    /// Where that was done.
+    roomy: Vec<PathBuf>,
     notices: &'a mut Vec<String>,
     details: &'a mut Vec<String>,
 }
@@ -506,7 +518,15 @@ impl Placing<'_> {
             None => match self.facts.places.get(index).and_then(Option::as_ref) {
                 Some(Place::There(there)) if *there == kind => None,
                 Some(Place::There(_)) => return self.leave_out(mount, kinds(mount)),
-                Some(Place::Missing { parent, rest }) if !self.in_place => {
+                Some(Place::Missing {
+                    parent,
+                    empty: Some(mode),
+                    ..
+                }) if !self.in_place && !self.layered => {
+                    self.make_room(parent, *mode);
+                    Some(kind)
+                }
+                Some(Place::Missing { parent, rest, .. }) if !self.in_place => {
                     self.bind_points.push(BindPoint {
                         path: parent.join(rest),
                         kind,
@@ -567,6 +587,27 @@ impl Placing<'_> {
         };
         let generated = matches!(mount.source, Source::Generated { .. });
         generated && self.root_inside && !image.is_empty()
+    }
+
+    /// An empty directory of the image gives way to one of the container's own: that is cheaper to
+    /// make than an overlay over the whole image, and leaves all else at native speed.
+    fn make_room(&mut self, at: &Path, mode: u32) {
+        if self.roomy.iter().any(|place| place == at) {
+            return;
+        }
+        self.roomy.push(at.to_owned());
+        self.room.push(Mount {
+            target: at.to_owned(),
+            source: Source::BindPoints { mode },
+            limits: Limits {
+                read_only: true,
+                no_suid: true,
+                no_dev: true,
+            },
+            reason: "room for bind points",
+            necessity: Necessity::Asked,
+            make: None,
+        });
     }
 
     fn leave_out(&mut self, mount: &Wanted, error: PlanError) -> Result<Option<Mount>, PlanError> {

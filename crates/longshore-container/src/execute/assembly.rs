@@ -57,10 +57,19 @@ fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(), S
     }
     let stage = Stage::new(&image, plan)?;
     let root = stage.root(plan, tell)?;
+    let mut unsealed = Vec::new();
     for (mount, tree) in ready {
+        if let Source::BindPoints { mode } = mount.source {
+            unsealed.push((mount, stage.room(&root, mount, mode)?));
+            continue;
+        }
         if let Err(error) = stage.attach(&root, mount, tree) {
             refused(mount, error, tell)?;
         }
+    }
+    for (mount, tree) in &unsealed {
+        let doing = format!("seal {}", mount.target.display());
+        restrict(tree, restrictions(mount.limits), Reach::Mount, &doing)?;
     }
     if let Root::Layers {
         upper: Upper::None, ..
@@ -176,7 +185,9 @@ fn detached(planned: &Mount) -> Result<Option<OwnedFd>, StartError> {
             made("mqueue", &[], "the container's own /dev/mqueue")?,
             Reach::Mount,
         ),
-        Source::Generated { .. } | Source::Link { .. } => return Ok(None),
+        Source::Generated { .. } | Source::Link { .. } | Source::BindPoints { .. } => {
+            return Ok(None);
+        }
     };
     let wanted = restrictions(planned.limits);
     if !wanted.is_empty() {
@@ -274,10 +285,12 @@ impl Stage<'_> {
                 }
                 Root::Layers { .. } => None,
             };
-        let writes = plan
-            .mounts
-            .iter()
-            .any(|mount| matches!(mount.source, Source::Generated { .. }));
+        let writes = plan.mounts.iter().any(|mount| {
+            matches!(
+                mount.source,
+                Source::Generated { .. } | Source::BindPoints { .. }
+            )
+        });
         let own = if writes || matches!(plan.root, Root::Layers { .. }) {
             let tree = made(
                 "tmpfs",
@@ -506,6 +519,21 @@ impl Stage<'_> {
         attach_to(&tree, &place).map_err(failed("move_mount", doing()))
     }
 
+    /// Mounts an empty directory of our own, in which bind points can be made.
+    fn room(&self, root: &OwnedFd, planned: &Mount, mode: u32) -> Result<OwnedFd, StartError> {
+        let target = &planned.target;
+        let doing = || format!("make room for bind points at {}", target.display());
+        let name = own_name(target);
+        make_directory(self.own().as_fd(), &name, mode).map_err(failed("mkdirat", doing()))?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = rustix::mount::open_tree(self.own(), &*name, flags)
+            .map_err(failed("open_tree", doing()))?;
+        let place =
+            open_inside(root.as_fd(), target, OFlags::PATH).map_err(failed("openat2", doing()))?;
+        attach_to(&tree, &place).map_err(failed("move_mount", doing()))?;
+        Ok(tree)
+    }
+
     /// A file of our own, ready to be mounted.
     fn written(
         &self,
@@ -515,14 +543,8 @@ impl Stage<'_> {
     ) -> Result<OwnedFd, StartError> {
         use std::io::Write as _;
         let doing = || format!("write {} for the container", target.display());
-        // Names are unique: each is the whole path in one component.
-        let name: Vec<u8> = target
-            .as_os_str()
-            .as_bytes()
-            .iter()
-            .map(|&byte| if byte == b'/' { b'%' } else { byte })
-            .collect();
-        let name = OsStr::from_bytes(&name);
+        let name = own_name(target);
+        let name = &*name;
         let file = rustix::fs::openat(
             self.own(),
             name,
@@ -539,6 +561,17 @@ impl Stage<'_> {
         restrict(&tree, restrictions(limits), Reach::Mount, &doing())?;
         Ok(tree)
     }
+}
+
+/// A name for something of ours that is unique: the whole path in one component.
+fn own_name(target: &Path) -> OsString {
+    use std::os::unix::ffi::OsStringExt as _;
+    let bytes = target.as_os_str().as_bytes().iter();
+    OsString::from_vec(
+        bytes
+            .map(|&byte| if byte == b'/' { b'%' } else { byte })
+            .collect(),
+    )
 }
 
 fn overlay_hint(error: &io::Error) -> Option<String> {
