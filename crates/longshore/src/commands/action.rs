@@ -62,7 +62,6 @@ pub(crate) struct ActionOptions {
     #[arg(
         long,
         visible_alias = "cwd",
-        alias = "workdir-inside",
         value_name = "DIR",
         help_heading = "Files"
     )]
