@@ -23,10 +23,10 @@ use crate::facts::{Kind, open_inside};
 use crate::mounts::{Limits, Necessity, Source};
 use crate::plan::{BindPoint, Mount, Root, RunPlan, Upper};
 
-use super::{StartError, failed, failed_with_hint};
+use super::{StartError, Told, failed, failed_with_hint};
 
 /// Makes the file systems of the plan and moves this process into them; it ends at `/`.
-pub(super) fn assemble(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+pub(super) fn assemble(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), StartError> {
     // Modes are given as they shall be; the caller's mask comes back before the program starts.
     let umask = rustix::process::umask(Mode::empty());
     let assembled = assemble_unmasked(plan, tell);
@@ -34,7 +34,7 @@ pub(super) fn assemble(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(),
     assembled
 }
 
-fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), StartError> {
     let image_path = match &plan.root {
         Root::Directory { path, .. } | Root::Layers { path, .. } => path,
     };
@@ -97,14 +97,18 @@ const WRITABLE_ROOT: Restrictions = Restrictions {
 };
 
 /// A mount that could not be made ends the start if it was asked for, else it is told.
-fn refused(mount: &Mount, error: StartError, tell: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+fn refused(
+    mount: &Mount,
+    error: StartError,
+    tell: &mut dyn FnMut(Told<'_>),
+) -> Result<(), StartError> {
     match mount.necessity {
         Necessity::Asked => Err(error),
         Necessity::Default => {
             let cause = std::error::Error::source(&error)
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            tell(&format!("left out: {error}: {cause}"));
+            tell(Told::Notice(&format!("left out: {error}: {cause}")));
             Ok(())
         }
         Necessity::Nicety => Ok(()),
@@ -314,7 +318,7 @@ impl Stage<'_> {
     }
 
     /// Makes the root file system and attaches it.
-    fn root(&self, plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<OwnedFd, StartError> {
+    fn root(&self, plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<OwnedFd, StartError> {
         match &plan.root {
             Root::Directory { .. } => {
                 let tree = self.direct.as_ref().expect("made for such roots");
@@ -335,12 +339,12 @@ impl Stage<'_> {
                 let layered = self.overlay(plan, bind_points, layers, upper);
                 match layered {
                     Err(error) if *upper == Upper::None && read_only.is_empty() => {
-                        tell(&format!(
+                        tell(Told::Detail(&format!(
                             "overlay is refused here ({}), so the bind points are made in a temporary root",
                             std::error::Error::source(&error)
                                 .map(ToString::to_string)
                                 .unwrap_or_default()
-                        ));
+                        )));
                         self.underlay(path, bind_points)
                     }
                     layered => layered,
