@@ -789,4 +789,61 @@ mod tests {
     fn unset_variables_are_gone_and_unexported_ones_stay_inside() {
         check("A=1 B=2\nexport A C=3\nunset A\n", &[("C", "3")]);
     }
+
+    /// Runs a script by a real shell and gives what it exports.
+    fn by_shell(script: &str, names: &[&str]) -> Option<Vec<Option<String>>> {
+        let mut text = format!("exec 3>&1 >/dev/null 2>&1\n{script}\n");
+        for name in names {
+            text.push_str(&format!("/usr/bin/printenv {name} >&3; printf '\\0' >&3\n"));
+        }
+        let output = std::process::Command::new("/bin/sh")
+            .args(["-c", &text])
+            .env_clear()
+            .env("HOME", "/h")
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        let values: Vec<Option<String>> = text
+            .split_terminator('\0')
+            .map(|value| value.strip_suffix('\n').map(str::to_owned))
+            .collect();
+        // A shell gives up on a whole script for what is skipped here, such as a stray `;`.
+        (values.len() == names.len()).then_some(values)
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_script_of_an_image_makes_it_panic(text: Vec<u8>) {
+            let _ = evaluate(&text, &mut Variables::default());
+        }
+
+        #[test]
+        fn a_script_that_is_understood_means_what_it_means_to_a_shell(
+            parts in proptest::collection::vec(
+                proptest::sample::select(vec![
+                    "A", "B", "=", "export ", " ", "\n", ";", "\"", "'", "$A", "${B}", "${A:-", "${B+", "}", "\\",
+                    "x", "$", "y z", "unset ", "#", ":", "if [ -z \"$A\" ]; then ", "fi", "else ", "/", "-",
+                ]),
+                0..14,
+            )
+        ) {
+            let script = parts.concat();
+            let mut variables = Variables::default();
+            variables.set(b"HOME", b"/h".to_vec());
+            if evaluate(script.as_bytes(), &mut variables).is_ok()
+                && let Some(expected) = by_shell(&script, &["A", "B"])
+            {
+                let own: Vec<Option<String>> = ["A", "B"]
+                    .iter()
+                    .map(|name| {
+                        variables
+                            .exported()
+                            .find(|(found, _)| *found == name.as_bytes())
+                            .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+                    })
+                    .collect();
+                proptest::prop_assert_eq!(own, expected, "{:?}", script);
+            }
+        }
+    }
 }

@@ -29,6 +29,15 @@ pub enum Outcome {
     Killed(i32),
 }
 
+/// What the user may want to hear while a container is put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told<'t> {
+    /// A default that was left out.
+    Notice(&'t str),
+    /// What was chosen and why.
+    Detail(&'t str),
+}
+
 /// Why a container could not be started.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -129,7 +138,7 @@ fn failed_with_hint<E: Into<io::Error>>(
 /// # Errors
 ///
 /// [`StartError`] where the program could not be started.
-pub fn execute(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<Outcome, StartError> {
+pub fn execute(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<Outcome, StartError> {
     entry::enter(plan)?;
     if !plan.namespaces.pid {
         assembly::assemble(plan, tell)?;

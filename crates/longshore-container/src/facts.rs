@@ -39,6 +39,8 @@ pub enum Place {
         parent: PathBuf,
         /// Relative to it.
         rest: PathBuf,
+        /// Nothing is in that directory; its permissions.
+        empty: Option<u32>,
     },
     /// A file stands where a directory is needed.
     Blocked,
@@ -296,12 +298,16 @@ impl Tree {
             if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
                 return Ok(Place::Blocked);
             }
+            let is_root = ancestor == Path::new("/");
+            let mode = status.st_mode & 0o7777;
+            let empty = (!is_root && is_empty(&directory)).then_some(mode);
             let parent = if ancestor == Path::new("/") {
                 ancestor.to_owned()
             } else {
                 self.path_inside(&directory, ancestor)
             };
             return Ok(Place::Missing {
+                empty,
                 parent,
                 rest: target
                     .strip_prefix(ancestor)
@@ -364,6 +370,18 @@ impl Tree {
         }
         Ok(scripts)
     }
+}
+
+/// Whether a directory is seen to hold nothing.
+fn is_empty(directory: &OwnedFd) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, ".", flags, Mode::empty())
+        .and_then(rustix::fs::Dir::new)
+        .is_ok_and(|mut entries| {
+            entries.all(|entry| {
+                entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+            })
+        })
 }
 
 fn read_regular(file: OwnedFd) -> io::Result<Option<Vec<u8>>> {

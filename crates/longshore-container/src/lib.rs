@@ -21,8 +21,8 @@ pub use environment::{
     DEFAULT_PATH, EnvFileError, EnvTextError, Variable, parse_env, parse_env_file,
 };
 pub use execute::{
-    InstanceOutput, Outcome, StartError, execute, is_capability, join_instance, signal_instance,
-    start_instance, wait_for_instance,
+    InstanceOutput, Outcome, StartError, Told, execute, is_capability, join_instance,
+    signal_instance, start_instance, wait_for_instance,
 };
 pub use facts::{Facts, IdRanges, InspectError, Kind, Place, inspect};
 pub use instances::{InstanceRecord, Instances, InstancesError, NameLock};

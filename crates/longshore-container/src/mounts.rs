@@ -36,6 +36,12 @@ pub enum Source {
         #[serde(skip)]
         content: Vec<u8>,
     },
+    /// An empty directory of the container's own file system, in which bind points are made; it is
+    /// sealed when they are.
+    BindPoints {
+        /// Its permissions.
+        mode: u32,
+    },
     /// No mount: a symbolic link in a temporary file system.
     Link {
         /// Where it points.

@@ -282,6 +282,9 @@ pub fn plan(
         in_place: facts::writes_in_place(spec) && spec.overlays.is_empty(),
         root_inside: identity.uid == 0,
         bind_points: Vec::new(),
+        layered: spec.writable == Writable::Tmpfs || !spec.overlays.is_empty(),
+        room: Vec::new(),
+        roomy: Vec::new(),
         notices: &mut notices,
         details: &mut details,
     };
@@ -289,7 +292,10 @@ pub fn plan(
     let mut left_out = vec![false; wanted.len()];
     for index in 0..wanted.len() {
         match placing.place(&wanted, index, &left_out)? {
-            Some(mount) => mounts.push(mount),
+            Some(mount) => {
+                mounts.append(&mut placing.room);
+                mounts.push(mount);
+            }
             None => left_out[index] = true,
         }
     }
@@ -468,6 +474,12 @@ struct Placing<'a> {
     in_place: bool,
     root_inside: bool,
     bind_points: Vec<BindPoint>,
+    /// An overlay is laid over the image in any case, so that bind points cost nothing there.
+    layered: bool,
+    /// Mounts that make room for others, in the order in which they are needed.
+    room: Vec<Mount>,
+    /// Where that was done.
+    roomy: Vec<PathBuf>,
     notices: &'a mut Vec<String>,
     details: &'a mut Vec<String>,
 }
@@ -506,7 +518,15 @@ impl Placing<'_> {
             None => match self.facts.places.get(index).and_then(Option::as_ref) {
                 Some(Place::There(there)) if *there == kind => None,
                 Some(Place::There(_)) => return self.leave_out(mount, kinds(mount)),
-                Some(Place::Missing { parent, rest }) if !self.in_place => {
+                Some(Place::Missing {
+                    parent,
+                    empty: Some(mode),
+                    ..
+                }) if !self.in_place && !self.layered => {
+                    self.make_room(parent, *mode);
+                    Some(kind)
+                }
+                Some(Place::Missing { parent, rest, .. }) if !self.in_place => {
                     self.bind_points.push(BindPoint {
                         path: parent.join(rest),
                         kind,
@@ -567,6 +587,27 @@ impl Placing<'_> {
         };
         let generated = matches!(mount.source, Source::Generated { .. });
         generated && self.root_inside && !image.is_empty()
+    }
+
+    /// An empty directory of the image gives way to one of the container's own: that is cheaper to
+    /// make than an overlay over the whole image, and leaves all else at native speed.
+    fn make_room(&mut self, at: &Path, mode: u32) {
+        if self.roomy.iter().any(|place| place == at) {
+            return;
+        }
+        self.roomy.push(at.to_owned());
+        self.room.push(Mount {
+            target: at.to_owned(),
+            source: Source::BindPoints { mode },
+            limits: Limits {
+                read_only: true,
+                no_suid: true,
+                no_dev: true,
+            },
+            reason: "room for bind points",
+            necessity: Necessity::Asked,
+            make: None,
+        });
     }
 
     fn leave_out(&mut self, mount: &Wanted, error: PlanError) -> Result<Option<Mount>, PlanError> {
@@ -708,4 +749,299 @@ fn directories(spec: &RunSpec, session: &Session, rootfs: &Rootfs) -> Vec<StartD
         .into_iter()
         .map(|path| StartDirectory { path, asked: false })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Home, Isolate, MountRequest, Omit};
+
+    fn alice() -> Session {
+        Session {
+            uid: 1000,
+            gid: 1000,
+            groups: vec![1000],
+            user: "alice".into(),
+            home: "/home/alice".into(),
+            cwd: "/work/project".into(),
+            env: Vec::new(),
+        }
+    }
+
+    fn spec() -> RunSpec {
+        RunSpec::new(Action::Exec(vec!["true".into()]))
+    }
+
+    /// Facts of a host and an image that have everything, but for what `missing` names in the image.
+    fn facts(spec: &RunSpec, session: &Session, missing: &[(&str, Option<u32>)]) -> Facts {
+        let wanted = mounts::wanted(spec, session);
+        let kind_of = |path: &Path| {
+            let is_file = path.starts_with("/etc") || path.extension().is_some();
+            if is_file { Kind::File } else { Kind::Directory }
+        };
+        let place_of = |mount: &Wanted| {
+            let gone = missing
+                .iter()
+                .find(|(path, _)| mount.target == Path::new(path));
+            match gone {
+                Some(&(_, empty)) => Place::Missing {
+                    parent: mount.target.parent().expect("is below /").to_owned(),
+                    rest: mount.target.file_name().expect("has a name").into(),
+                    empty,
+                },
+                None => Place::There(kind_of(&mount.target)),
+            }
+        };
+        Facts {
+            sources: wanted
+                .iter()
+                .map(|mount| mount.host_path().map(|path| Ok(kind_of(path))))
+                .collect(),
+            places: wanted.iter().map(|mount| Some(place_of(mount))).collect(),
+            passwd: b"root:x:0:0:root:/root:/bin/sh\n".to_vec(),
+            group: b"root:x:0:\n".to_vec(),
+            ..Facts::default()
+        }
+    }
+
+    fn rootfs() -> Rootfs {
+        Rootfs {
+            path: "/images/x".into(),
+            name: "x".into(),
+            ..Rootfs::default()
+        }
+    }
+
+    /// The plan's mounts as text, one a line.
+    fn shown(plan: &RunPlan) -> String {
+        let mut text = match &plan.root {
+            Root::Directory { read_only, .. } => format!("/ directory read_only={read_only}\n"),
+            Root::Layers {
+                bind_points, upper, ..
+            } => format!(
+                "/ layers {upper:?} {:?}\n",
+                bind_points
+                    .iter()
+                    .map(|point| &point.path)
+                    .collect::<Vec<_>>()
+            ),
+        };
+        for mount in &plan.mounts {
+            let source = match &mount.source {
+                Source::Bind { path } => path.display().to_string(),
+                Source::Generated { .. } => "generated".to_owned(),
+                Source::Link { to } => format!("-> {}", to.display()),
+                Source::HostDir { path, .. } => format!("host dir {}", path.display()),
+                other => format!("{other:?}")
+                    .split([' ', '{'])
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
+            };
+            let limits = if mount.limits.read_only { " ro" } else { "" };
+            let make = if mount.make.is_some() { " made" } else { "" };
+            text.push_str(&format!(
+                "{} {source}{limits}{make}\n",
+                mount.target.display()
+            ));
+        }
+        text
+    }
+
+    #[track_caller]
+    fn check(spec: &RunSpec, session: &Session, missing: &[(&str, Option<u32>)], expected: &str) {
+        let facts = facts(spec, session, missing);
+        let plan = plan(spec, session, &rootfs(), &facts).expect("can be planned");
+        assert_eq!(shown(&plan), expected);
+    }
+
+    #[test]
+    fn the_default_mounts_are_apptainers_in_this_order() {
+        check(
+            &spec(),
+            &alice(),
+            &[],
+            "/ directory read_only=true\n/proc /proc\n/sys /sys\n/dev /dev\n/etc/passwd generated\n\
+             /etc/group generated\n/etc/resolv.conf /etc/resolv.conf\n/etc/localtime /etc/localtime\n\
+             /etc/hosts /etc/hosts\n/tmp /tmp\n/var/tmp /var/tmp\n/home/alice /home/alice\n\
+             /work/project /work/project\n",
+        );
+    }
+
+    #[test]
+    fn a_home_missing_in_an_empty_directory_needs_no_overlay() {
+        let mut spec = spec();
+        spec.no_mount = vec![
+            Omit::Proc,
+            Omit::Sys,
+            Omit::Dev,
+            Omit::Tmp,
+            Omit::BindPaths,
+            Omit::Cwd,
+        ];
+        check(
+            &spec,
+            &alice(),
+            &[("/home/alice", Some(0o755))],
+            "/ directory read_only=true\n/etc/passwd generated\n/etc/group generated\n\
+             /etc/resolv.conf /etc/resolv.conf\n/home BindPoints ro\n/home/alice /home/alice made\n",
+        );
+        check(
+            &spec,
+            &alice(),
+            &[("/home/alice", None)],
+            "/ layers None [\"/home/alice\"]\n/etc/passwd generated\n/etc/group generated\n\
+             /etc/resolv.conf /etc/resolv.conf\n/home/alice /home/alice\n",
+        );
+    }
+
+    #[test]
+    fn a_contained_container_takes_little_of_the_host() {
+        let mut spec = spec();
+        spec.contain = true;
+        spec.isolate = Isolate {
+            pids: Pids::WithInit,
+            ipc: true,
+            ..Isolate::default()
+        };
+        spec.no_mount = vec![Omit::Sys, Omit::BindPaths, Omit::Devpts];
+        spec.home = Home::None;
+        check(
+            &spec,
+            &alice(),
+            &[],
+            "/ directory read_only=true\n/proc Proc\n/dev Tmpfs\n/dev/null /dev/null made\n\
+             /dev/zero /dev/zero made\n/dev/full /dev/full made\n/dev/random /dev/random made\n\
+             /dev/urandom /dev/urandom made\n/dev/tty /dev/tty made\n/dev/shm Tmpfs made\n\
+             /dev/mqueue Mqueue made\n/dev/fd -> /proc/self/fd made\n/dev/stdin -> /proc/self/fd/0 made\n\
+             /dev/stdout -> /proc/self/fd/1 made\n/dev/stderr -> /proc/self/fd/2 made\n\
+             /etc/passwd generated\n/etc/group generated\n/etc/resolv.conf /etc/resolv.conf\n\
+             /tmp Tmpfs\n/var/tmp Tmpfs\n",
+        );
+    }
+
+    #[test]
+    fn a_current_directory_below_home_or_in_the_system_is_not_mounted_again() {
+        let has_cwd = |cwd: &str| {
+            let session = Session {
+                cwd: cwd.into(),
+                ..alice()
+            };
+            mounts::wanted(&spec(), &session)
+                .iter()
+                .any(|mount| mount.reason == "current directory")
+        };
+        assert!(has_cwd("/work"));
+        assert!(has_cwd("/opt/data"));
+        for place in ["/home/alice/x", "/tmp/x", "/usr", "/", "/proc/self", "/etc"] {
+            assert!(!has_cwd(place), "{place}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_and_is_not_there_is_an_error_and_a_default_is_a_notice() {
+        let mut spec = spec();
+        spec.mounts = vec![MountRequest::Bind {
+            source: "/data".into(),
+            target: "/data".into(),
+            read_only: false,
+        }];
+        let session = alice();
+        let mut facts = facts(&spec, &session, &[]);
+        let wanted = mounts::wanted(&spec, &session);
+        let at = |target: &str| {
+            wanted
+                .iter()
+                .position(|mount| mount.target == Path::new(target))
+                .expect("is wanted")
+        };
+        facts.sources[at("/home/alice")] = Some(Err("Permission denied".into()));
+        facts.sources[at("/etc/hosts")] = Some(Err("No such file or directory".into()));
+        let planned = plan(&spec, &session, &rootfs(), &facts).expect("defaults may be left out");
+        assert_eq!(
+            planned.notices,
+            ["left out: cannot bind /home/alice to /home/alice: Permission denied"]
+        );
+        assert_eq!(planned.details.len(), 1, "{:?}", planned.details);
+        facts.sources[at("/data")] = Some(Err("No such file or directory".into()));
+        let error = plan(&spec, &session, &rootfs(), &facts).expect_err("was asked for");
+        assert_eq!(
+            error.to_string(),
+            "cannot bind /data to /data: No such file or directory"
+        );
+    }
+
+    #[test]
+    fn root_needs_no_user_namespace_unless_it_may_not_mount() {
+        let root = Session {
+            uid: 0,
+            gid: 0,
+            user: "root".into(),
+            home: "/root".into(),
+            ..alice()
+        };
+        let mut facts = facts(&spec(), &root, &[]);
+        let planned = |facts: &Facts, spec: &RunSpec, session: &Session| {
+            let plan = plan(spec, session, &rootfs(), facts).expect("can be planned");
+            (
+                plan.namespaces.user,
+                plan.identity.mapping,
+                plan.identity.capabilities,
+            )
+        };
+        let single = |uid| Mapping::Single {
+            outside_uid: uid,
+            outside_gid: uid,
+        };
+        let all = Capabilities::OfCaller {
+            none: false,
+            add: Vec::new(),
+            drop: Vec::new(),
+        };
+        assert_eq!(planned(&facts, &spec(), &root), (false, Mapping::None, all));
+        facts.powerless_root = true;
+        assert_eq!(
+            planned(&facts, &spec(), &root),
+            (true, single(0), Capabilities::OfNamespace)
+        );
+        facts.powerless_root = false;
+        assert_eq!(
+            planned(&facts, &spec(), &alice()),
+            (true, single(1000), Capabilities::None)
+        );
+        let mut fake = spec();
+        fake.identity.fakeroot = true;
+        assert_eq!(
+            planned(&facts, &fake, &alice()),
+            (true, single(1000), Capabilities::OfNamespace)
+        );
+    }
+
+    #[test]
+    fn layers_that_exclude_each_other_are_refused() {
+        let overlay = |read_only| OverlayDir {
+            path: "/o".into(),
+            read_only,
+        };
+        let refused = |writable, overlays: Vec<OverlayDir>| {
+            let spec = RunSpec {
+                writable,
+                overlays,
+                ..spec()
+            };
+            root(&spec, &rootfs(), Vec::new()).is_err()
+        };
+        assert!(refused(
+            Writable::ReadOnly,
+            vec![overlay(false), overlay(false)]
+        ));
+        assert!(refused(Writable::InPlace, vec![overlay(false)]));
+        assert!(refused(Writable::InPlace, vec![overlay(true)]));
+        assert!(refused(Writable::Tmpfs, vec![overlay(false)]));
+        assert!(!refused(Writable::Tmpfs, vec![overlay(true)]));
+        assert!(!refused(
+            Writable::ReadOnly,
+            vec![overlay(true), overlay(false)]
+        ));
+    }
 }

@@ -35,9 +35,15 @@ struct Cli {
 
 fn main() -> ExitCode {
     longshore_sys::process::restore_sigpipe();
-    let cli = Cli::parse_from(commands::action::understand_docker(
-        std::env::args_os().collect(),
-    ));
+    let arguments = commands::action::understand_docker(std::env::args_os().collect());
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to stdout, and a reader that has left has seen enough.
+            let _ = error.print();
+            return commands::action::usage_status(&arguments, &error);
+        }
+    };
     let verbosity = match (cli.quiet, cli.verbose) {
         (true, _) => Verbosity::Quiet,
         (_, true) => Verbosity::Verbose,

@@ -23,10 +23,10 @@ use crate::facts::{Kind, open_inside};
 use crate::mounts::{Limits, Necessity, Source};
 use crate::plan::{BindPoint, Mount, Root, RunPlan, Upper};
 
-use super::{StartError, failed, failed_with_hint};
+use super::{StartError, Told, failed, failed_with_hint};
 
 /// Makes the file systems of the plan and moves this process into them; it ends at `/`.
-pub(super) fn assemble(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+pub(super) fn assemble(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), StartError> {
     // Modes are given as they shall be; the caller's mask comes back before the program starts.
     let umask = rustix::process::umask(Mode::empty());
     let assembled = assemble_unmasked(plan, tell);
@@ -34,7 +34,7 @@ pub(super) fn assemble(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(),
     assembled
 }
 
-fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), StartError> {
     let image_path = match &plan.root {
         Root::Directory { path, .. } | Root::Layers { path, .. } => path,
     };
@@ -57,10 +57,19 @@ fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<(), S
     }
     let stage = Stage::new(&image, plan)?;
     let root = stage.root(plan, tell)?;
+    let mut unsealed = Vec::new();
     for (mount, tree) in ready {
+        if let Source::BindPoints { mode } = mount.source {
+            unsealed.push((mount, stage.room(&root, mount, mode)?));
+            continue;
+        }
         if let Err(error) = stage.attach(&root, mount, tree) {
             refused(mount, error, tell)?;
         }
+    }
+    for (mount, tree) in &unsealed {
+        let doing = format!("seal {}", mount.target.display());
+        restrict(tree, restrictions(mount.limits), Reach::Mount, &doing)?;
     }
     if let Root::Layers {
         upper: Upper::None, ..
@@ -88,14 +97,18 @@ const WRITABLE_ROOT: Restrictions = Restrictions {
 };
 
 /// A mount that could not be made ends the start if it was asked for, else it is told.
-fn refused(mount: &Mount, error: StartError, tell: &mut dyn FnMut(&str)) -> Result<(), StartError> {
+fn refused(
+    mount: &Mount,
+    error: StartError,
+    tell: &mut dyn FnMut(Told<'_>),
+) -> Result<(), StartError> {
     match mount.necessity {
         Necessity::Asked => Err(error),
         Necessity::Default => {
             let cause = std::error::Error::source(&error)
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            tell(&format!("left out: {error}: {cause}"));
+            tell(Told::Notice(&format!("left out: {error}: {cause}")));
             Ok(())
         }
         Necessity::Nicety => Ok(()),
@@ -176,7 +189,9 @@ fn detached(planned: &Mount) -> Result<Option<OwnedFd>, StartError> {
             made("mqueue", &[], "the container's own /dev/mqueue")?,
             Reach::Mount,
         ),
-        Source::Generated { .. } | Source::Link { .. } => return Ok(None),
+        Source::Generated { .. } | Source::Link { .. } | Source::BindPoints { .. } => {
+            return Ok(None);
+        }
     };
     let wanted = restrictions(planned.limits);
     if !wanted.is_empty() {
@@ -274,10 +289,12 @@ impl Stage<'_> {
                 }
                 Root::Layers { .. } => None,
             };
-        let writes = plan
-            .mounts
-            .iter()
-            .any(|mount| matches!(mount.source, Source::Generated { .. }));
+        let writes = plan.mounts.iter().any(|mount| {
+            matches!(
+                mount.source,
+                Source::Generated { .. } | Source::BindPoints { .. }
+            )
+        });
         let own = if writes || matches!(plan.root, Root::Layers { .. }) {
             let tree = made(
                 "tmpfs",
@@ -301,7 +318,7 @@ impl Stage<'_> {
     }
 
     /// Makes the root file system and attaches it.
-    fn root(&self, plan: &RunPlan, tell: &mut dyn FnMut(&str)) -> Result<OwnedFd, StartError> {
+    fn root(&self, plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<OwnedFd, StartError> {
         match &plan.root {
             Root::Directory { .. } => {
                 let tree = self.direct.as_ref().expect("made for such roots");
@@ -322,12 +339,12 @@ impl Stage<'_> {
                 let layered = self.overlay(plan, bind_points, layers, upper);
                 match layered {
                     Err(error) if *upper == Upper::None && read_only.is_empty() => {
-                        tell(&format!(
+                        tell(Told::Detail(&format!(
                             "overlay is refused here ({}), so the bind points are made in a temporary root",
                             std::error::Error::source(&error)
                                 .map(ToString::to_string)
                                 .unwrap_or_default()
-                        ));
+                        )));
                         self.underlay(path, bind_points)
                     }
                     layered => layered,
@@ -506,6 +523,21 @@ impl Stage<'_> {
         attach_to(&tree, &place).map_err(failed("move_mount", doing()))
     }
 
+    /// Mounts an empty directory of our own, in which bind points can be made.
+    fn room(&self, root: &OwnedFd, planned: &Mount, mode: u32) -> Result<OwnedFd, StartError> {
+        let target = &planned.target;
+        let doing = || format!("make room for bind points at {}", target.display());
+        let name = own_name(target);
+        make_directory(self.own().as_fd(), &name, mode).map_err(failed("mkdirat", doing()))?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = rustix::mount::open_tree(self.own(), &*name, flags)
+            .map_err(failed("open_tree", doing()))?;
+        let place =
+            open_inside(root.as_fd(), target, OFlags::PATH).map_err(failed("openat2", doing()))?;
+        attach_to(&tree, &place).map_err(failed("move_mount", doing()))?;
+        Ok(tree)
+    }
+
     /// A file of our own, ready to be mounted.
     fn written(
         &self,
@@ -515,14 +547,8 @@ impl Stage<'_> {
     ) -> Result<OwnedFd, StartError> {
         use std::io::Write as _;
         let doing = || format!("write {} for the container", target.display());
-        // Names are unique: each is the whole path in one component.
-        let name: Vec<u8> = target
-            .as_os_str()
-            .as_bytes()
-            .iter()
-            .map(|&byte| if byte == b'/' { b'%' } else { byte })
-            .collect();
-        let name = OsStr::from_bytes(&name);
+        let name = own_name(target);
+        let name = &*name;
         let file = rustix::fs::openat(
             self.own(),
             name,
@@ -539,6 +565,17 @@ impl Stage<'_> {
         restrict(&tree, restrictions(limits), Reach::Mount, &doing())?;
         Ok(tree)
     }
+}
+
+/// A name for something of ours that is unique: the whole path in one component.
+fn own_name(target: &Path) -> OsString {
+    use std::os::unix::ffi::OsStringExt as _;
+    let bytes = target.as_os_str().as_bytes().iter();
+    OsString::from_vec(
+        bytes
+            .map(|&byte| if byte == b'/' { b'%' } else { byte })
+            .collect(),
+    )
 }
 
 fn overlay_hint(error: &io::Error) -> Option<String> {

@@ -13,7 +13,7 @@ use crate::instances::InstanceRecord;
 use crate::plan::RunPlan;
 
 use super::supervise::{self, Role};
-use super::{Outcome, StartError, assembly, entry, failed, failed_with_hint, start};
+use super::{Outcome, StartError, Told, assembly, entry, failed, failed_with_hint, start};
 
 /// Where the output of an instance goes.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct InstanceOutput {
 pub fn start_instance(
     plan: &RunPlan,
     output: &InstanceOutput,
-    tell: &mut dyn FnMut(&str),
+    tell: &mut dyn FnMut(Told<'_>),
 ) -> Result<Option<i32>, StartError> {
     assert!(
         plan.namespaces.pid,

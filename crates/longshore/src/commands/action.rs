@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::Args;
 use longshore_container::{
     Action, EnvRequest, Home, Identity, InspectError, Isolate, MountRequest, Omit, Origin, Outcome,
-    OverlayDir, Pids, PlanError, Privileges, Rootfs, RunPlan, RunSpec, SpecError, StartError,
+    OverlayDir, Pids, PlanError, Privileges, Rootfs, RunPlan, RunSpec, SpecError, StartError, Told,
     Writable, absolute, checked_target, parse_env, parse_env_file,
 };
 use longshore_host::Session;
@@ -63,7 +63,6 @@ pub(crate) struct ActionOptions {
     #[arg(
         long,
         visible_alias = "cwd",
-        alias = "workdir-inside",
         value_name = "DIR",
         help_heading = "Files"
     )]
@@ -206,14 +205,7 @@ pub(crate) struct ActionOptions {
 /// `-w /dir` is the directory to start in, unless `/dir` holds an image; `--rm`, `-t` and `-it` change nothing, since
 /// every container is gone when it ends and uses the caller's terminal.
 pub(crate) fn understand_docker(arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_action = |word: &OsString| word == "exec" || word == "run" || word == "shell";
-    let Some(verb) = arguments
-        .iter()
-        .skip(1)
-        .position(|word| !word.as_bytes().starts_with(b"-"))
-        .map(|at| at + 1)
-        .filter(|&at| is_action(&arguments[at]))
-    else {
+    let Some(verb) = action_verb(&arguments) else {
         return arguments;
     };
     let is_docker = |word: &OsString| {
@@ -268,6 +260,25 @@ pub(crate) fn understand_docker(arguments: Vec<OsString>) -> Vec<OsString> {
     }
     rewritten.extend(words);
     rewritten
+}
+
+/// Where `exec`, `run` or `shell` stands, if that is what is asked for.
+fn action_verb(arguments: &[OsString]) -> Option<usize> {
+    let first = arguments
+        .iter()
+        .skip(1)
+        .position(|word| !word.as_bytes().starts_with(b"-"))?
+        + 1;
+    matches!(arguments[first].as_bytes(), b"exec" | b"run" | b"shell").then_some(first)
+}
+
+/// The status for a command line that was not understood: where a program was to be started, 2
+/// would look like the program's own.
+pub(crate) fn usage_status(arguments: &[OsString], error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && action_verb(arguments).is_some() {
+        return CommandError::new(Kind::NotStarted, "wrong usage").status();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
 }
 
 /// The options above whose value is a word of its own.
@@ -718,7 +729,7 @@ fn start(
         return show(ui, &plan, options);
     }
     tell(ui, &plan);
-    let outcome = longshore_container::execute(&plan, &mut |notice| ui.detail(notice));
+    let outcome = longshore_container::execute(&plan, &mut |told| hear(ui, told));
     ended(outcome.map_err(|error| start_error(&error, rootfs))?)
 }
 
@@ -735,6 +746,14 @@ pub(crate) fn planned(
     longshore_container::plan(spec, session, rootfs, &facts).map_err(|error: PlanError| {
         CommandError::from_error(Kind::NotStarted, &error).context(while_starting(rootfs))
     })
+}
+
+/// Says what comes up while a container is put together.
+pub(crate) fn hear(ui: &mut Ui, told: Told<'_>) {
+    match told {
+        Told::Notice(text) => ui.notice(text),
+        Told::Detail(text) => ui.detail(text),
+    }
 }
 
 /// Says what the user should know about a plan.

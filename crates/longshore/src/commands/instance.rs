@@ -159,7 +159,7 @@ fn start(
         out: log(&log_out)?,
         err: log(&log_err)?,
     };
-    let started = start_instance(&plan, &output, &mut |notice| ui.detail(notice))
+    let started = start_instance(&plan, &output, &mut |told| action::hear(ui, told))
         .map_err(|error| action::start_error(&error, &rootfs))?;
     let Some(pid) = started else {
         return Err(CommandError::new(

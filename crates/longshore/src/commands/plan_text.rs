@@ -193,6 +193,7 @@ fn source(source: &Source) -> String {
         Source::Devpts => "devpts".to_owned(),
         Source::Mqueue => "mqueue".to_owned(),
         Source::Generated { content } => format!("file of {} bytes, written", content.len()),
+        Source::BindPoints { .. } => "empty directory".to_owned(),
         Source::Link { to } => format!("link to {}", to.display()),
     }
 }

@@ -122,6 +122,11 @@ fn what_longshore_cannot_do_is_125_with_the_object_and_the_reason() {
         ),
         (&["exec", "box"], "no command was given"),
         (
+            &["exec", "--nosuch", "box", "true"],
+            "unexpected argument '--nosuch'",
+        ),
+        (&["run"], "required arguments were not provided"),
+        (
             &[
                 "exec",
                 "--mount",
@@ -304,4 +309,16 @@ fn a_dry_run_prints_the_plan_and_starts_nothing() {
     );
     assert_eq!(out.lines().count(), 1);
     assert!(out.starts_with(r#"{"type":"run-plan","image":""#), "{out}");
+}
+
+#[test]
+fn help_is_a_result_and_wrong_usage_of_other_commands_is_2() {
+    let world = World::new();
+    let out = succeed(world.longshore().args(["exec", "--help"]));
+    assert!(
+        out.contains("Usage: longshore exec [OPTIONS] <IMAGE> [COMMAND]..."),
+        "{out}"
+    );
+    let said = say(world.longshore().args(["instance", "nosuch"]));
+    assert_eq!(said.status, Some(2), "{}", said.err);
 }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{World, say, skip, succeed};
+use crate::support::{World, program, say, skip, succeed};
 
 /// Starts, and waits until the program says that it is ready.
 fn ready(command: &mut Command) -> (Child, BufReader<std::process::ChildStdout>) {
@@ -316,4 +316,34 @@ fn a_process_group_of_its_own_is_not_made() {
     out.read_line(&mut group).expect("can be read");
     assert_eq!(group.trim(), child.id().to_string());
     child.wait().expect("ends");
+}
+
+#[test]
+fn a_plain_start_makes_no_process_and_few_system_calls() {
+    let Some(strace) = program("strace") else {
+        skip!("no strace")
+    };
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    let mut command = world.host_command(strace);
+    command
+        .args(["-f", "-o", "trace"])
+        .arg(world.path("bin/longshore"));
+    succeed(command.args(["exec", "box", "true"]));
+    let trace = fs::read_to_string(world.path("work/trace")).expect("was written");
+    let calls: Vec<&str> = trace.lines().filter(|line| line.contains('(')).collect();
+    assert!(calls.len() < 400, "{} system calls", calls.len());
+    for name in ["clone(", "clone3(", "fork(", "vfork("] {
+        assert!(
+            !calls.iter().any(|line| line.contains(&format!(" {name}"))),
+            "{name}"
+        );
+    }
+    let execs = calls
+        .iter()
+        .filter(|line| line.contains(" execve("))
+        .count();
+    assert_eq!(execs, 2, "one for longshore and one for the program");
 }

@@ -193,9 +193,12 @@ fn a_background_job_runs_beside_the_shell() {
         };
         let binary = world.path("bin/longshore");
         terminal.type_in(&format!(
-            "{} exec {options} box sh -c 'exec sleep 60' &\n",
+            "{} exec {options} box sh -c 'echo start''ed; exec sleep 60' &\n",
             binary.display()
         ));
+        // The shell itself ignores the signal until its child is under way.
+        terminal.wait_for("started");
+        terminal.type_in("\n");
         terminal.wait_for("ready$ ");
         terminal.type_in("jobs; kill %1; wait %1; echo status $?\n");
         terminal.wait_for("Running");
