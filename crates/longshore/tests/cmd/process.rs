@@ -341,9 +341,10 @@ fn a_plain_start_makes_no_process_and_few_system_calls() {
             "{name}"
         );
     }
+    // The search of the program's path tries a few that are not there.
     let execs = calls
         .iter()
-        .filter(|line| line.contains(" execve("))
+        .filter(|line| line.contains(" execve(") && line.ends_with("= 0"))
         .count();
     assert_eq!(execs, 2, "one for longshore and one for the program");
 }
