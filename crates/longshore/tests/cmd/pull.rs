@@ -28,7 +28,7 @@ fn pull(world: &World, image: &str) -> Command {
     command
 }
 
-/// Files below a folder of the store.
+/// Files below a folder of the store, without the mark of a tree that is not on the disk yet.
 fn count(world: &World, below: &str) -> usize {
     fn walk(path: &std::path::Path) -> usize {
         let Ok(entries) = fs::read_dir(path) else {
@@ -38,6 +38,7 @@ fn count(world: &World, below: &str) -> usize {
             .flatten()
             .map(|entry| match entry.file_type() {
                 Ok(kind) if kind.is_dir() => walk(&entry.path()),
+                _ if entry.file_name() == "unflushed" => 0,
                 _ => 1,
             })
             .sum()
