@@ -43,6 +43,7 @@ pub use cgroup::CgroupVersion;
 pub use conditions::{Conditions, Disturbance, find_program, load};
 pub use cpu::Cpus;
 pub use distribution::Distribution;
+pub use errno::name_errors;
 pub use fabric::{Fabric, FabricKind, NetDevice};
 pub use gpu::{Gpu, GpuVendor, Gpus};
 pub use host::Host;
@@ -55,7 +56,7 @@ pub use places::{Place, PlaceKind};
 pub use record::RecordError;
 pub use refusal::{
     MountWish, Reason, Refusal, Remedy, Who, apparmor_profile, explain_id_map_refusal,
-    explain_mount_refusal, explain_userns_refusal,
+    explain_mount_refusal, explain_namespaces_refusal, explain_userns_refusal,
 };
 pub use scheduler::Scheduler;
 pub use session::{Session, SessionError};

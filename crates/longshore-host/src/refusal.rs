@@ -141,6 +141,15 @@ pub fn explain_userns_refusal(errno: i32) -> Refusal {
     userns(&bare(), Step::UserNamespace, errno)
 }
 
+/// Explains why `unshare` of a user namespace together with others failed with `errno`.
+///
+/// `kinds` names the others as their limits do, `user.max_<kind>_namespaces`: `mnt`, `pid`, `ipc`,
+/// `net`, `uts`. Many sites set `user.max_net_namespaces` to 0, which has no effect on containers
+/// that share the host's network.
+pub fn explain_namespaces_refusal(kinds: &[&str], errno: i32) -> Refusal {
+    namespaces(&bare(), kinds, errno)
+}
+
 /// Explains why writing the id maps of a new user namespace failed with `errno`.
 ///
 /// May be called from inside that namespace. As cheap as [`explain_userns_refusal`].
@@ -244,13 +253,30 @@ pub(crate) fn userns(node: &Node, step: Step, number: i32) -> Refusal {
     }
 }
 
+/// Explains a refused step that makes further namespaces too.
+fn namespaces(node: &Node, kinds: &[&str], number: i32) -> Refusal {
+    let forbidden = |kind: &&str| {
+        node.number::<i64>(format!("/proc/sys/user/max_{kind}_namespaces")) == Some(0)
+    };
+    match kinds.iter().copied().find(forbidden) {
+        Some(kind) if number == ENOSPC => limit_zero(&format!("user.max_{kind}_namespaces")),
+        _ => userns(node, Step::UserNamespace, number),
+    }
+}
+
 fn limit_zero(sysctl: &str) -> Refusal {
+    let kind = match sysctl {
+        "user.max_user_namespaces" => "user namespaces",
+        "user.max_mnt_namespaces" => "mount namespaces",
+        "user.max_net_namespaces" => "network namespaces",
+        _ => "such namespaces",
+    };
     Refusal {
         reason: Reason::NamespaceLimitZero,
         detail: format!("{sysctl} is 0 on this node"),
         remedy: Remedy {
             who: Who::Administrator,
-            text: format!("allow user namespaces by setting {sysctl} on every node"),
+            text: format!("allow {kind} by setting {sysctl} on every node"),
             commands: vec![
                 format!("sysctl -w {sysctl}=65536"),
                 format!("echo {sysctl}=65536 > /etc/sysctl.d/90-longshore.conf"),
