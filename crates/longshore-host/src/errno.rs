@@ -170,7 +170,10 @@ mod tests {
                 "a: No space left on device (os error 28): b: x (os error 1)",
                 "a: No space left on device (ENOSPC): b: x (EPERM)",
             ),
-            ("Unknown error 4000 (os error 4000)", "Unknown error 4000 (errno 4000)"),
+            (
+                "Unknown error 4000 (os error 4000)",
+                "Unknown error 4000 (errno 4000)",
+            ),
             ("a (os error x) (os error 28", "a (os error x) (os error 28"),
             ("é (os error é)", "é (os error é)"),
             (" (os error )", " (os error )"),

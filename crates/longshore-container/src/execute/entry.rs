@@ -100,7 +100,11 @@ fn write_map(name: &str, text: &str) -> Result<(), StartError> {
         .map_err(failed_with_hint(
             "write",
             format!("map ids: write `{}` to {path}", text.trim_end()),
-            |error| known(&longshore_host::explain_id_map_refusal(error.raw_os_error()?)),
+            |error| {
+                known(&longshore_host::explain_id_map_refusal(
+                    error.raw_os_error()?,
+                ))
+            },
         ))
 }
 
