@@ -48,7 +48,7 @@ pub use fabric::{Fabric, FabricKind, NetDevice};
 pub use gpu::{Gpu, GpuVendor, Gpus};
 pub use host::Host;
 pub use launcher::{BatchJob, Launcher, LauncherKind, batch_jobs, launchers};
-pub use memory::Memory;
+pub use memory::{Memory, memory_limit};
 pub use mpi::{MpiFamily, MpiInstall};
 pub use nesting::Nesting;
 pub use node::{Node, Observed, ProbeError};
@@ -56,7 +56,7 @@ pub use places::{Place, PlaceKind};
 pub use record::RecordError;
 pub use refusal::{
     MountWish, Reason, Refusal, Remedy, Who, apparmor_profile, explain_id_map_refusal,
-    explain_mount_refusal, explain_namespaces_refusal, explain_userns_refusal,
+    explain_mount_refusal, explain_userns_refusal,
 };
 pub use scheduler::Scheduler;
 pub use session::{Session, SessionError};

@@ -133,21 +133,16 @@ impl Refusal {
     }
 }
 
-/// Explains why `unshare(CLONE_NEWUSER)`, alone or with other namespaces, failed with `errno`.
+/// Explains why `unshare` of a user namespace, together with others, failed with `errno`.
+///
+/// `others` names those as their limits do, `user.max_<kind>_namespaces`: `mnt`, `pid`, `ipc`, `net`,
+/// `uts`. Many sites set `user.max_net_namespaces` to 0, which has no effect on containers that
+/// share the host's network.
 ///
 /// Reads some small files of `/proc`; meant to be called only after the failure, by the process
 /// that saw it or its parent. It never fails: at worst the reason is [`Reason::Other`].
-pub fn explain_userns_refusal(errno: i32) -> Refusal {
-    userns(&bare(), Step::UserNamespace, errno)
-}
-
-/// Explains why `unshare` of a user namespace together with others failed with `errno`.
-///
-/// `kinds` names the others as their limits do, `user.max_<kind>_namespaces`: `mnt`, `pid`, `ipc`,
-/// `net`, `uts`. Many sites set `user.max_net_namespaces` to 0, which has no effect on containers
-/// that share the host's network.
-pub fn explain_namespaces_refusal(kinds: &[&str], errno: i32) -> Refusal {
-    namespaces(&bare(), kinds, errno)
+pub fn explain_userns_refusal(others: &[&str], errno: i32) -> Refusal {
+    namespaces(&bare(), others, errno)
 }
 
 /// Explains why writing the id maps of a new user namespace failed with `errno`.
@@ -545,7 +540,7 @@ mod tests {
     #[test]
     fn a_live_explanation_always_has_words_and_a_remedy() {
         for number in 1..134 {
-            let refusal = explain_userns_refusal(number);
+            let refusal = explain_userns_refusal(&["mnt"], number);
             assert!(!refusal.detail.is_empty() && !refusal.remedy.text.is_empty());
             assert!(!explain_id_map_refusal(number).detail.is_empty());
             for wish in [

@@ -306,9 +306,19 @@ impl Stage<'_> {
             )
         });
         let own = if writes || matches!(plan.root, Root::Layers { .. }) {
+            let mut options = vec![("mode", "0755".to_owned())];
+            if let Root::Layers {
+                upper: Upper::Tmpfs {
+                    size_bytes: Some(bytes),
+                },
+                ..
+            } = &plan.root
+            {
+                options.push(("size", bytes.to_string()));
+            }
             let tree = made(
                 "tmpfs",
-                &[("mode", "0755".to_owned())],
+                &options,
                 "a temporary file system for the container's files",
             )?;
             // Binding out of a file system, and laying one over another, needs it to be attached.
@@ -425,7 +435,7 @@ impl Stage<'_> {
     ) -> Result<Option<(OwnedFd, OwnedFd)>, StartError> {
         let (base, shown) = match upper {
             Upper::None => return Ok(None),
-            Upper::Tmpfs => (
+            Upper::Tmpfs { .. } => (
                 self.own()
                     .try_clone()
                     .map_err(failed("dup", "keep a descriptor"))?,

@@ -127,7 +127,7 @@ fn namespace_hint(error: &io::Error, planned: &PlannedNamespaces) -> Option<Stri
     .iter()
     .filter_map(|&(kind, made)| made.then_some(kind))
     .collect();
-    let refusal = longshore_host::explain_namespaces_refusal(&kinds, number);
+    let refusal = longshore_host::explain_userns_refusal(&kinds, number);
     match refusal.reason {
         // The limit of user namespaces is none of root's concern.
         Reason::NamespaceLimitReached if !planned.user => None,

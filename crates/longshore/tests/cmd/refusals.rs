@@ -5,7 +5,7 @@ use std::process::Command;
 use longshore_sys::seccomp::{Refused, refuse};
 
 use crate::image_server::{FakeRegistry, Image, Packing, Tar, ordinary};
-use crate::support::{Said, World, program, say, skip, succeed};
+use crate::support::{Said, World, program, say, skip, succeed, user};
 
 const EPERM: u16 = 1;
 const ENOSYS: u16 = 38;
@@ -261,4 +261,72 @@ fn a_start_needs_no_room_on_any_disk() {
     let said = on_own_node!(&world, script);
     assert_eq!(said.out, "started\nstill full\nx\n", "{}", said.err);
     assert_eq!(said.status, Some(0));
+}
+
+/// A control group that allows little memory and that the ordinary user may enter.
+struct SmallMemory(std::path::PathBuf);
+
+impl SmallMemory {
+    fn make(bytes: u64) -> Option<SmallMemory> {
+        let name = format!("longshore-test-{}", std::process::id());
+        [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max"),
+        ]
+        .iter()
+        .find_map(|(top, limit)| {
+            let group = std::path::Path::new(top).join(&name);
+            std::fs::create_dir(&group).ok()?;
+            let made = SmallMemory(group);
+            std::fs::write(made.0.join(limit), bytes.to_string()).ok()?;
+            std::os::unix::fs::chown(made.0.join("cgroup.procs"), Some(user().uid), None).ok()?;
+            Some(made)
+        })
+    }
+}
+
+impl Drop for SmallMemory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_full_tmp_in_memory_is_no_space_left_and_not_the_end_of_the_job() {
+    let world = world_with_box!();
+    let Some(group) = SmallMemory::make(128 << 20) else {
+        skip!("no control group with a limit of memory can be made here")
+    };
+    let enter = "echo $$ > \"$1\"/cgroup.procs || exit 77; shift; exec \"$@\"";
+    for (option, place) in [("--contain", "/tmp"), ("--writable-tmpfs", "/opt")] {
+        let script = format!(
+            "dd if=/dev/zero of={place}/x bs=1M count=200 2>&1 | grep -o 'No space left on device'; echo alive"
+        );
+        let said = say(world
+            .host_command("/bin/sh")
+            .args(["-c", enter, "sh"])
+            .arg(&group.0)
+            .arg(world.path("bin/longshore"))
+            .args(["exec", option, "box", "sh", "-c", &script]));
+        if said.status == Some(77) {
+            skip!("the control group cannot be entered: {}", said.err);
+        }
+        assert_eq!(said.out, "No space left on device\nalive\n", "{}", said.err);
+        let mut plan = world.host_command("/bin/sh");
+        plan.args(["-c", enter, "sh"])
+            .arg(&group.0)
+            .arg(world.path("bin/longshore"))
+            .args([
+                "exec",
+                "--dry-run",
+                option,
+                "-c",
+                "-B",
+                "/usr:/made",
+                "box",
+                "true",
+            ]);
+        let plan = succeed(&mut plan);
+        assert!(plan.contains("67108864 bytes"), "{plan}");
+    }
 }
