@@ -3,6 +3,7 @@
 mod assembly;
 mod entry;
 mod instance;
+mod overlays;
 mod start;
 mod supervise;
 
@@ -145,6 +146,8 @@ fn known(refusal: &Refusal) -> Option<String> {
 ///
 /// [`StartError`] where the program could not be started.
 pub fn execute(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<Outcome, StartError> {
+    // Held until this process, and all that it starts, has ended.
+    let _lock = overlays::lock(plan)?;
     entry::enter(plan)?;
     if !plan.namespaces.pid {
         assembly::assemble(plan, tell)?;

@@ -4,7 +4,7 @@
 //! removes a lock file holds it exclusively; whoever gets a lock checks that the file still has a name.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, fstat, futimens};
@@ -109,6 +109,12 @@ impl Lock {
     /// The descriptor's flags could not be changed.
     pub fn keep_over_exec(&self) -> io::Result<()> {
         Ok(rustix::io::fcntl_setfd(&self.file, FdFlags::empty())?)
+    }
+}
+
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

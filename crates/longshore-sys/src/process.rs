@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::ffi::{CStr, CString, c_char};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether SIGPIPE was ignored when this process was started.
@@ -115,18 +116,35 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Closes every descriptor from `first` on (close_range(2), Linux 5.9).
+/// Closes every descriptor but the first three and these (close_range(2), Linux 5.9).
 ///
 /// For processes that stay when their caller has gone, and would otherwise hold its files, pipes
-/// and locks open. Whoever still has an owner of such a descriptor must never use or drop it: the
+/// and locks open. Whoever still has an owner of another descriptor must never use or drop it: the
 /// process ends by [`exit_now`] or [`replace`].
 ///
 /// # Errors
 ///
 /// `ENOSYS` before Linux 5.9.
-pub fn close_from(first: u32) -> io::Result<()> {
-    // SAFETY: numbers only; what it means for owners of descriptors is the caller's promise above.
-    if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) } == 0 {
+pub fn close_all_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut kept: Vec<u32> = kept
+        .iter()
+        .map(|fd| fd.as_raw_fd().cast_unsigned())
+        .collect();
+    kept.sort_unstable();
+    let mut first = 3;
+    for fd in kept {
+        if first < fd {
+            close_range(first, fd - 1)?;
+        }
+        first = first.max(fd + 1);
+    }
+    close_range(first, u32::MAX)
+}
+
+fn close_range(first: u32, last: u32) -> io::Result<()> {
+    // SAFETY: numbers only; what it means for owners of descriptors is the promise of the caller
+    // of close_all_but.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use longshore_sys::namespace::{self, Namespaces};
 use longshore_sys::process::{self, Fork};
@@ -13,7 +13,9 @@ use crate::instances::InstanceRecord;
 use crate::plan::RunPlan;
 
 use super::supervise::{self, Role};
-use super::{Outcome, StartError, Told, assembly, entry, failed, failed_with_hint, start};
+use super::{
+    Outcome, StartError, Told, assembly, entry, failed, failed_with_hint, overlays, start,
+};
 
 /// Where the output of an instance goes.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub struct InstanceOutput {
     pub err: File,
 }
 
-/// Starts an instance and gives its first process, as seen from outside, once it is ready; `None`
+/// Starts an instance, which keeps `held` open, and gives its first process, as seen from outside, once it is ready; `None`
 /// where it could not start, which was then said by the process that tried.
 ///
 /// As with [`execute`](super::execute), an error may be returned in a child of the calling process.
@@ -35,12 +37,14 @@ pub struct InstanceOutput {
 pub fn start_instance(
     plan: &RunPlan,
     output: &InstanceOutput,
+    held: Option<BorrowedFd<'_>>,
     tell: &mut dyn FnMut(Told<'_>),
 ) -> Result<Option<i32>, StartError> {
     assert!(
         plan.namespaces.pid,
         "an instance ends with its first process"
     );
+    let lock = overlays::lock(plan)?;
     let (reports, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
         .map_err(failed("pipe2", "make a pipe"))?;
     if let Fork::Parent(helper) =
@@ -80,7 +84,11 @@ pub fn start_instance(
     drop(report);
     // From here on this process is on its own, never returns, and holds nothing that its caller
     // waits for.
-    process::close_from(3).map_err(failed("close_range", "let the caller's files go"))?;
+    let kept: Vec<BorrowedFd<'_>> = held
+        .into_iter()
+        .chain(lock.as_ref().map(|lock| lock.as_fd()))
+        .collect();
+    process::close_all_but(&kept).map_err(failed("close_range", "let the caller's files go"))?;
     hold(program)
 }
 
@@ -157,7 +165,6 @@ pub fn join_instance(plan: &RunPlan, instance: &InstanceRecord) -> Result<Outcom
         net: instance.net,
         uts: instance.uts,
     };
-    use std::os::fd::AsFd as _;
     namespace::join(target.as_fd(), namespaces).map_err(failed("setns", doing()))?;
     let mask = signal::block_all().map_err(failed("sigprocmask", "hold signals back"))?;
     match process::fork().map_err(failed("fork", "make the program's process"))? {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use longshore_container::{ImageConfig, Rootfs, absolute};
 use longshore_host::Session;
-use longshore_image::{Bare, ImageRef, OpenImage, PullPolicy, Store};
+use longshore_image::{Bare, ImageRef, Lock, OpenImage, PullPolicy, Store};
 
 use crate::commands::pull::{SourceArgs, image_error};
 use crate::error::{CommandError, Kind};
@@ -48,6 +48,19 @@ pub(crate) fn open(
     image: &OsStr,
     options: &ImageOptions,
 ) -> Result<Rootfs, CommandError> {
+    let (rootfs, lock) = open_locked(ui, session, image, options)?;
+    // The lock is released when its descriptor is closed, which is for the kernel to do.
+    std::mem::forget(lock);
+    Ok(rootfs)
+}
+
+/// The same, with what protects the image for whoever has it open.
+pub(crate) fn open_locked(
+    ui: &mut Ui,
+    session: &Session,
+    image: &OsStr,
+    options: &ImageOptions,
+) -> Result<(Rootfs, Option<Lock>), CommandError> {
     let store = Store::of(session);
     let policy = match options.pull {
         When::Always => PullPolicy::Always,
@@ -62,8 +75,9 @@ pub(crate) fn open(
     let progress = PullProgress::new(ui);
     let opened = longshore_image::open(session, &store, &pull, &reference, &progress);
     progress.finish();
-    let opened = opened.map_err(|error| not_started(image_error(error)))?;
-    if let Some(lock) = &opened.lock {
+    let mut opened = opened.map_err(|error| not_started(image_error(error)))?;
+    let lock = opened.lock.take();
+    if let Some(lock) = &lock {
         lock.keep_over_exec().map_err(|error| {
             CommandError::new(
                 Kind::NotStarted,
@@ -71,7 +85,7 @@ pub(crate) fn open(
             )
         })?;
     }
-    Ok(rootfs(opened))
+    Ok((rootfs(opened), lock))
 }
 
 /// What a word means as an image: a path where there is one, else the name of a stored image.
@@ -109,9 +123,7 @@ fn not_started(error: CommandError) -> CommandError {
     error.with_kind(Kind::NotStarted)
 }
 
-fn rootfs(mut image: OpenImage) -> Rootfs {
-    // The lock is released when its descriptor is closed, which is for the kernel to do.
-    std::mem::forget(image.lock.take());
+fn rootfs(image: OpenImage) -> Rootfs {
     let words = |words: Vec<String>| words.into_iter().map(OsString::from).collect();
     let config = image.config;
     Rootfs {

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -133,7 +134,7 @@ fn start(
     // The instance ends with its first process, which therefore is its own.
     spec.isolate.pids = Pids::WithInit;
     spec.env.push(marker(&name));
-    let rootfs = image_source::open(ui, &session, image, &args.options.image)?;
+    let (rootfs, image_lock) = image_source::open_locked(ui, &session, image, &args.options.image)?;
     let plan = action::planned(&session, &rootfs, &spec)?;
     if args.options.shows_plan() {
         return action::show(ui, &plan, &args.options);
@@ -159,7 +160,8 @@ fn start(
         out: log(&log_out)?,
         err: log(&log_err)?,
     };
-    let started = start_instance(&plan, &output, &mut |told| action::hear(ui, told))
+    let held = image_lock.as_ref().map(|lock| lock.as_fd());
+    let started = start_instance(&plan, &output, held, &mut |told| action::hear(ui, told))
         .map_err(|error| action::start_error(&error, &rootfs))?;
     let Some(pid) = started else {
         return Err(CommandError::new(

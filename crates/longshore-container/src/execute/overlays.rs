@@ -1,0 +1,47 @@
+//! Keeps two containers from writing to one overlay directory at the same time.
+//!
+//! The kernel allows it and promises nothing about what is in the directory afterwards (overlayfs,
+//! "Sharing and copying layers"). The lock is a flock(2) on the directory itself: it leaves nothing
+//! behind, and ends with the last process that has the descriptor.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
+
+use crate::plan::{Root, RunPlan, Upper};
+
+use super::{StartError, failed, failed_with_hint};
+
+/// Takes the lock of the directory that the plan writes to, if it writes to one. The program
+/// inherits it, so that what it leaves running in the background holds it too.
+pub(super) fn lock(plan: &RunPlan) -> Result<Option<OwnedFd>, StartError> {
+    let Root::Layers {
+        upper: Upper::Directory { path },
+        ..
+    } = &plan.root
+    else {
+        return Ok(None);
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // What is wrong with the directory is said where it is mounted.
+    let Ok(directory) = rustix::fs::open(path, flags, Mode::empty()) else {
+        return Ok(None);
+    };
+    let doing = || format!("write to the overlay directory {}", path.display());
+    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        // A file system without locks has none to offer; few can take an overlay's writes anyway.
+        Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => return Ok(None),
+        Err(error) => {
+            return Err(failed_with_hint("flock", doing(), |_| {
+                Some(
+                    "another container writes to it; use a directory for each, `:ro`, or an instance that all join"
+                        .to_owned(),
+                )
+            })(error));
+        }
+    }
+    rustix::io::fcntl_setfd(&directory, FdFlags::empty()).map_err(failed("fcntl", doing()))?;
+    Ok(Some(directory))
+}
