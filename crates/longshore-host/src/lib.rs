@@ -30,10 +30,10 @@ mod mpi;
 mod nesting;
 mod node;
 mod places;
+pub mod process;
 mod record;
 mod refusal;
 mod scheduler;
-pub mod process;
 mod session;
 
 pub use ability::{Abilities, Ability};
