@@ -9,6 +9,7 @@ mod supervise;
 use std::io;
 use std::path::PathBuf;
 
+use longshore_host::{Reason, Refusal};
 use longshore_sys::process::{self, Fork};
 use longshore_sys::signal;
 use thiserror::Error;
@@ -126,6 +127,11 @@ fn failed_with_hint<E: Into<io::Error>>(
             source,
         }
     }
+}
+
+/// The refusal as a hint, unless it could only repeat what the kernel said.
+fn known(refusal: &Refusal) -> Option<String> {
+    (refusal.reason != Reason::Other).then(|| refusal.hint())
 }
 
 /// Starts the container of `plan`.

@@ -164,7 +164,7 @@ pub(crate) fn wanted(spec: &RunSpec, session: &Session) -> Vec<Wanted> {
             },
             None => Source::Tmpfs {
                 mode: 0o755,
-                size_bytes: None,
+                size_bytes: spec.memory_bytes,
             },
         };
         list.add(source, place, Limits::DATA, "--scratch", Necessity::Asked);
@@ -190,7 +190,7 @@ pub(crate) fn wanted(spec: &RunSpec, session: &Session) -> Vec<Wanted> {
             MountRequest::Tmpfs { target, size_bytes } => list.add(
                 Source::Tmpfs {
                     mode: 0o755,
-                    size_bytes: *size_bytes,
+                    size_bytes: size_bytes.or(spec.memory_bytes),
                 },
                 target,
                 Limits::DATA,
@@ -280,7 +280,7 @@ fn kernel_file_systems(spec: &RunSpec, list: &mut List) {
         );
         let shm = Source::Tmpfs {
             mode: 0o1777,
-            size_bytes: None,
+            size_bytes: spec.memory_bytes,
         };
         list.add(shm, "/dev/shm", Limits::DATA, "--ipc", Necessity::Nicety);
     }
@@ -291,7 +291,7 @@ fn minimal_dev(spec: &RunSpec, list: &mut List) {
     let why = "--contain";
     let dev = Source::Tmpfs {
         mode: 0o755,
-        size_bytes: None,
+        size_bytes: spec.memory_bytes,
     };
     list.add(dev, "/dev", Limits::DEVICES, why, Necessity::Asked);
     for node in ["null", "zero", "full", "random", "urandom", "tty"] {
@@ -320,7 +320,7 @@ fn minimal_dev(spec: &RunSpec, list: &mut List) {
     }
     let shm = Source::Tmpfs {
         mode: 0o1777,
-        size_bytes: None,
+        size_bytes: spec.memory_bytes,
     };
     list.add(shm, "/dev/shm", Limits::DATA, why, Necessity::Default);
     let queues = if ipc {
@@ -410,7 +410,7 @@ fn temporary(spec: &RunSpec, list: &mut List) {
             (true, None) => {
                 let source = Source::Tmpfs {
                     mode: 0o1777,
-                    size_bytes: None,
+                    size_bytes: spec.memory_bytes,
                 };
                 list.add(source, place, Limits::DATA, "--contain", Necessity::Default);
             }
@@ -446,7 +446,7 @@ fn home(spec: &RunSpec, session: &Session, list: &mut List) {
                 },
                 None => Source::Tmpfs {
                     mode: 0o700,
-                    size_bytes: None,
+                    size_bytes: spec.memory_bytes,
                 },
             };
             list.add(

@@ -186,7 +186,10 @@ pub enum Upper {
     /// Nowhere.
     None,
     /// To memory, until the container ends.
-    Tmpfs,
+    Tmpfs {
+        /// Its limit, else half of the memory.
+        size_bytes: Option<u64>,
+    },
     /// To `upper` in this directory, with `work` beside it.
     Directory {
         /// On the host.
@@ -702,7 +705,9 @@ fn root(spec: &RunSpec, rootfs: &Rootfs, bind_points: Vec<BindPoint>) -> Result<
                 "`--writable-tmpfs` and a writable `--overlay` exclude each other; add `:ro` to the overlay",
             ));
         }
-        (Writable::Tmpfs, []) => Upper::Tmpfs,
+        (Writable::Tmpfs, []) => Upper::Tmpfs {
+            size_bytes: spec.memory_bytes,
+        },
         (_, [overlay]) => Upper::Directory {
             path: overlay.path.clone(),
         },

@@ -47,9 +47,22 @@ pub struct RunSpec {
     pub overlays: Vec<OverlayDir>,
     /// Start with umask 022 in place of the caller's.
     pub default_umask: bool,
+    /// What each file system in memory may take, where nothing else is asked for; the kernel's own
+    /// limit is half of the node's memory.
+    pub memory_bytes: Option<u64>,
 }
 
 impl RunSpec {
+    /// Whether some file system that the program can write lies in memory.
+    pub fn writes_to_memory(&self) -> bool {
+        let asked = |mount: &MountRequest| matches!(mount, MountRequest::Tmpfs { .. });
+        self.contain
+            || self.isolate.ipc
+            || self.writable == Writable::Tmpfs
+            || !self.scratch.is_empty()
+            || self.mounts.iter().any(asked)
+    }
+
     /// The container that the defaults make for `action`.
     pub fn new(action: Action) -> RunSpec {
         RunSpec {
@@ -71,6 +84,7 @@ impl RunSpec {
             writable: Writable::ReadOnly,
             overlays: Vec::new(),
             default_umask: false,
+            memory_bytes: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
-use crate::node::Node;
+use crate::node::{Node, Observed};
 
 /// Memory of the node; each figure is `None` where the kernel did not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,12 @@ pub struct Memory {
     pub available_bytes: Option<u64>,
     /// The tightest limit of the cgroups that this process is in.
     pub limit_bytes: Option<u64>,
+}
+
+/// The memory that this process may use of the node's, in bytes: the tightest limit of its cgroups,
+/// where there is one. Reads some small files.
+pub fn memory_limit() -> Option<u64> {
+    derive(&Node::unobserved(Observed::default())).limit_bytes
 }
 
 pub(crate) fn derive(node: &Node) -> Memory {

@@ -133,12 +133,16 @@ impl Refusal {
     }
 }
 
-/// Explains why `unshare(CLONE_NEWUSER)`, alone or with other namespaces, failed with `errno`.
+/// Explains why `unshare` of a user namespace, together with others, failed with `errno`.
+///
+/// `others` names those as their limits do, `user.max_<kind>_namespaces`: `mnt`, `pid`, `ipc`, `net`,
+/// `uts`. Many sites set `user.max_net_namespaces` to 0, which has no effect on containers that
+/// share the host's network.
 ///
 /// Reads some small files of `/proc`; meant to be called only after the failure, by the process
 /// that saw it or its parent. It never fails: at worst the reason is [`Reason::Other`].
-pub fn explain_userns_refusal(errno: i32) -> Refusal {
-    userns(&bare(), Step::UserNamespace, errno)
+pub fn explain_userns_refusal(others: &[&str], errno: i32) -> Refusal {
+    namespaces(&bare(), others, errno)
 }
 
 /// Explains why writing the id maps of a new user namespace failed with `errno`.
@@ -244,13 +248,30 @@ pub(crate) fn userns(node: &Node, step: Step, number: i32) -> Refusal {
     }
 }
 
+/// Explains a refused step that makes further namespaces too.
+fn namespaces(node: &Node, kinds: &[&str], number: i32) -> Refusal {
+    let forbidden = |kind: &&str| {
+        node.number::<i64>(format!("/proc/sys/user/max_{kind}_namespaces")) == Some(0)
+    };
+    match kinds.iter().copied().find(forbidden) {
+        Some(kind) if number == ENOSPC => limit_zero(&format!("user.max_{kind}_namespaces")),
+        _ => userns(node, Step::UserNamespace, number),
+    }
+}
+
 fn limit_zero(sysctl: &str) -> Refusal {
+    let kind = match sysctl {
+        "user.max_user_namespaces" => "user namespaces",
+        "user.max_mnt_namespaces" => "mount namespaces",
+        "user.max_net_namespaces" => "network namespaces",
+        _ => "such namespaces",
+    };
     Refusal {
         reason: Reason::NamespaceLimitZero,
         detail: format!("{sysctl} is 0 on this node"),
         remedy: Remedy {
             who: Who::Administrator,
-            text: format!("allow user namespaces by setting {sysctl} on every node"),
+            text: format!("allow {kind} by setting {sysctl} on every node"),
             commands: vec![
                 format!("sysctl -w {sysctl}=65536"),
                 format!("echo {sysctl}=65536 > /etc/sysctl.d/90-longshore.conf"),
@@ -519,7 +540,7 @@ mod tests {
     #[test]
     fn a_live_explanation_always_has_words_and_a_remedy() {
         for number in 1..134 {
-            let refusal = explain_userns_refusal(number);
+            let refusal = explain_userns_refusal(&["mnt"], number);
             assert!(!refusal.detail.is_empty() && !refusal.remedy.text.is_empty());
             assert!(!explain_id_map_refusal(number).detail.is_empty());
             for wish in [

@@ -11,4 +11,5 @@ pub mod namespace;
 pub mod network;
 pub mod probe;
 pub mod process;
+pub mod seccomp;
 pub mod signal;

@@ -3,15 +3,44 @@
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, c_char};
 use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Sets SIGPIPE back to its default, which the Rust runtime changed to "ignore".
+/// Whether SIGPIPE was ignored when this process was started.
+static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Rust's runtime sets SIGPIPE to "ignore" before `main`, and stable Rust has no way to keep it from
+/// that (`-Zon-broken-pipe` is not stable). What the caller had set can be seen only earlier: by the
+/// C library's call of the functions in this section, as the runtime itself comes to its arguments.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_THE_RUNTIME: extern "C" fn() = {
+    extern "C" fn look_at_sigpipe() {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: no new action is given, and the kernel fills the old one in before it is looked at.
+        // Nothing here needs the runtime: no allocation, no panic, no output.
+        unsafe {
+            if libc::sigaction(libc::SIGPIPE, std::ptr::null(), action.as_mut_ptr()) == 0 {
+                let ignored = action.assume_init().sa_sigaction == libc::SIG_IGN;
+                SIGPIPE_IGNORED.store(ignored, Ordering::Relaxed);
+            }
+        }
+    }
+    look_at_sigpipe
+};
+
+/// Sets SIGPIPE back to what it was when this process was started: the Rust runtime has changed it
+/// to "ignore".
 ///
 /// A command whose reader has gone (`longshore images | head`) then ends quietly, and a program
-/// that is started in a container finds the disposition that a shell would have given it.
+/// that is started in a container finds what its caller left it: some services ignore the signal on
+/// purpose, and shells pass that on (`trap '' PIPE`).
 pub fn restore_sigpipe() {
-    // SAFETY: SIG_DFL installs no handler, so no code of ours can run in signal context.
-    unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    if !SIGPIPE_IGNORED.load(Ordering::Relaxed) {
+        // SAFETY: SIG_DFL installs no handler, so no code of ours can run in signal context.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        }
     }
 }
 

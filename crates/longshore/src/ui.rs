@@ -92,11 +92,13 @@ impl Ui {
     /// A line of progress for job logs.
     pub(crate) fn progress_line(&mut self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
+            let text = longshore_host::name_errors(text);
             let _ = writeln!(anstream::stderr().lock(), "{text}");
         }
     }
 
     fn line(&mut self, label: &str, colour: &str, text: &str) {
+        let text = longshore_host::name_errors(text);
         // There is nobody left to tell when stderr is closed.
         let _ = writeln!(anstream::stderr().lock(), "{colour}{label}:\x1b[0m {text}");
     }

@@ -12,6 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use longshore_host::MountWish;
 use longshore_sys::mount::{self, Reach, Restrictions};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ use crate::facts::{Kind, open_inside};
 use crate::mounts::{Limits, Necessity, Source};
 use crate::plan::{BindPoint, Mount, Root, RunPlan, Upper};
 
-use super::{StartError, Told, failed, failed_with_hint};
+use super::{StartError, Told, failed, failed_with_hint, known};
 
 /// Makes the file systems of the plan and moves this process into them; it ends at `/`.
 pub(super) fn assemble(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), StartError> {
@@ -146,9 +147,20 @@ fn restrict(
     ))
 }
 
+/// What a refusal of the calls that every start needs means.
 fn old_kernel(error: &io::Error) -> Option<String> {
-    (error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()))
-        .then(|| "Longshore needs Linux 5.12 or later here".to_owned())
+    mount_hint(MountWish::Bind)(error)
+}
+
+/// What a refused mount means on the systems that are known to refuse.
+fn mount_hint(wish: MountWish) -> impl Fn(&io::Error) -> Option<String> {
+    move |error| {
+        let number = error.raw_os_error()?;
+        known(&longshore_host::explain_mount_refusal(wish, number)).or_else(|| {
+            (number == Errno::NOSYS.raw_os_error())
+                .then(|| "Longshore needs Linux 5.12 or later here".to_owned())
+        })
+    }
 }
 
 /// What a mount will show, not yet attached anywhere; `None` for files that Longshore writes and
@@ -232,14 +244,12 @@ fn bound(path: &Path, target: &Path) -> Result<OwnedFd, StartError> {
 /// A new file system of the kernel's.
 fn made(kind: &'static str, options: &[(&str, String)], what: &str) -> Result<OwnedFd, StartError> {
     let doing = || format!("make {what}");
-    let hint = |error: &io::Error| {
-        (kind == "proc" && error.raw_os_error() == Some(Errno::PERM.raw_os_error())).then(|| {
-            "an outer container hides parts of its /proc, and the kernel then refuses a new one; leave out `--pid`"
-                .to_owned()
-        })
-    };
+    let hint = mount_hint(match kind {
+        "proc" => MountWish::Proc,
+        _ => MountWish::Tmpfs,
+    });
     let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)
-        .map_err(failed_with_hint("fsopen", doing(), old_kernel))?;
+        .map_err(failed_with_hint("fsopen", doing(), &hint))?;
     for (name, value) in options {
         rustix::mount::fsconfig_set_string(&context, *name, value.as_str()).map_err(failed(
             "fsconfig",
@@ -249,14 +259,14 @@ fn made(kind: &'static str, options: &[(&str, String)], what: &str) -> Result<Ow
     rustix::mount::fsconfig_create(&context).map_err(failed_with_hint(
         "fsconfig",
         doing(),
-        hint,
+        &hint,
     ))?;
     rustix::mount::fsmount(
         &context,
         FsMountFlags::FSMOUNT_CLOEXEC,
         MountAttrFlags::empty(),
     )
-    .map_err(failed_with_hint("fsmount", doing(), hint))
+    .map_err(failed_with_hint("fsmount", doing(), &hint))
 }
 
 fn attach_to(tree: &OwnedFd, place: impl AsFd) -> io::Result<()> {
@@ -309,9 +319,19 @@ impl Stage<'_> {
             )
         });
         let own = if writes || matches!(plan.root, Root::Layers { .. }) {
+            let mut options = vec![("mode", "0755".to_owned())];
+            if let Root::Layers {
+                upper: Upper::Tmpfs {
+                    size_bytes: Some(bytes),
+                },
+                ..
+            } = &plan.root
+            {
+                options.push(("size", bytes.to_string()));
+            }
             let tree = made(
                 "tmpfs",
-                &[("mode", "0755".to_owned())],
+                &options,
                 "a temporary file system for the container's files",
             )?;
             // Binding out of a file system, and laying one over another, needs it to be attached.
@@ -459,7 +479,7 @@ impl Stage<'_> {
     fn upper_directories(&self, upper: &Upper) -> Result<Option<(OwnedFd, OwnedFd)>, StartError> {
         let (base, shown) = match upper {
             Upper::None => return Ok(None),
-            Upper::Tmpfs => (
+            Upper::Tmpfs { .. } => (
                 self.own()
                     .try_clone()
                     .map_err(failed("dup", "keep a descriptor"))?,
@@ -630,16 +650,14 @@ fn own_name(target: &Path) -> OsString {
 }
 
 fn overlay_hint(error: &io::Error) -> Option<String> {
-    Some(match Errno::from_raw_os_error(error.raw_os_error()?) {
-        Errno::NODEV => "this kernel has no overlay file system loaded; root can `modprobe overlay`".into(),
-        Errno::PERM => "overlay for users needs Linux 5.11 or later".into(),
-        Errno::INVAL | Errno::OPNOTSUPP => {
-            "the file system of the overlay directory may not be usable for writes (NFS, Lustre and another overlay \
-             are not); a directory on a local disk is"
-                .into()
-        }
-        _ => return None,
-    })
+    match Errno::from_raw_os_error(error.raw_os_error()?) {
+        Errno::INVAL | Errno::OPNOTSUPP => Some(
+            "the file system of the overlay directory may not be usable for writes (NFS, Lustre and another \
+             overlay are not); a directory on a local disk is"
+                .into(),
+        ),
+        _ => mount_hint(MountWish::Overlay)(error),
+    }
 }
 
 /// Opens what an overlay directory holds: `upper` in it.

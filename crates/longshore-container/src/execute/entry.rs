@@ -4,15 +4,16 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
+use longshore_host::Reason;
 use longshore_sys::namespace::{self, Namespaces};
 use longshore_sys::process::{self, Fork};
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 
 use crate::facts::IdRanges;
-use crate::plan::{Mapping, RunPlan};
+use crate::plan::{Mapping, PlannedNamespaces, RunPlan};
 
-use super::{StartError, failed, failed_with_hint};
+use super::{StartError, failed, failed_with_hint, known};
 
 pub(super) fn enter(plan: &RunPlan) -> Result<(), StartError> {
     let planned = &plan.namespaces;
@@ -31,7 +32,7 @@ pub(super) fn enter(plan: &RunPlan) -> Result<(), StartError> {
     };
     let unshare = || {
         namespace::unshare(namespaces).map_err(failed_with_hint("unshare", what, |error| {
-            namespace_hint(error, planned.user)
+            namespace_hint(error, planned)
         }))
     };
     match &plan.identity.mapping {
@@ -96,32 +97,43 @@ fn write_map(name: &str, text: &str) -> Result<(), StartError> {
         .write(true)
         .open(&path)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(failed_with_hint("write", format!("map ids: write `{}` to {path}", text.trim_end()), |error| {
-            (error.raw_os_error() == Some(Errno::PERM.raw_os_error())).then(|| {
-                "this node lets user namespaces be made but not used (AppArmor on Ubuntu 23.10 and later does \
-                 so); `longshore doctor` tells how to allow them"
-                    .to_owned()
-            })
-        }))
+        .map_err(failed_with_hint(
+            "write",
+            format!("map ids: write `{}` to {path}", text.trim_end()),
+            |error| {
+                known(&longshore_host::explain_id_map_refusal(
+                    error.raw_os_error()?,
+                ))
+            },
+        ))
 }
 
 /// What a refusal of unshare(2) means on the systems that are known to refuse.
-fn namespace_hint(error: &io::Error, user: bool) -> Option<String> {
-    let code = Errno::from_raw_os_error(error.raw_os_error()?);
-    let cause = match code {
-        Errno::NOSPC | Errno::USERS => {
-            "user.max_user_namespaces (or max_mnt_namespaces) is 0 or used up on this node"
-        }
-        Errno::PERM if user => {
-            "this node forbids user namespaces: a sysctl (kernel.unprivileged_userns_clone, \
-             kernel.apparmor_restrict_unprivileged_userns), a seccomp filter of an outer container, or a chroot"
-        }
-        Errno::PERM => "root without CAP_SYS_ADMIN cannot make mounts; `--userns` may be allowed",
-        Errno::INVAL => "this kernel was built without a kind of namespace that is needed",
-        Errno::NOSYS => "a seccomp filter or an old kernel has no unshare",
-        _ => return None,
-    };
-    Some(format!("{cause}; `longshore doctor` shows what works here"))
+fn namespace_hint(error: &io::Error, planned: &PlannedNamespaces) -> Option<String> {
+    let number = error.raw_os_error()?;
+    // Root may be without the one capability that counts.
+    if !planned.user && Errno::from_raw_os_error(number) == Errno::PERM {
+        return Some(
+            "root without CAP_SYS_ADMIN cannot make mounts; `--userns` may be allowed".to_owned(),
+        );
+    }
+    let kinds: Vec<&str> = [
+        ("mnt", true),
+        ("pid", planned.pid),
+        ("ipc", planned.ipc),
+        ("net", planned.net),
+        ("uts", planned.uts),
+    ]
+    .iter()
+    .filter_map(|&(kind, made)| made.then_some(kind))
+    .collect();
+    let refusal = longshore_host::explain_userns_refusal(&kinds, number);
+    match refusal.reason {
+        // The limit of user namespaces is none of root's concern.
+        Reason::NamespaceLimitReached if !planned.user => None,
+        _ => known(&refusal),
+    }
+    .or_else(|| Some("`longshore doctor` shows what works here".to_owned()))
 }
 
 /// A process outside that maps ranges of ids by the system's own helpers: they need a user

@@ -25,6 +25,8 @@ use crate::ui::{DONE, Ui};
 
 /// Options of everything that starts a container
 #[derive(Args, Clone, Debug, Default)]
+// As with Apptainer, an option may come twice: wrappers put theirs before the user's.
+#[command(args_override_self = true)]
 pub(crate) struct ActionOptions {
     /// Show what would be done, and stop
     #[arg(long)]
@@ -415,7 +417,7 @@ impl ActionOptions {
             (true, false) => Pids::WithInit,
             (true, true) => Pids::WithoutInit,
         };
-        Ok(RunSpec {
+        let mut spec = RunSpec {
             mounts: self.mounts(&settings).map_err(usage)?,
             scratch: self.scratch(&settings).map_err(usage)?,
             workdir: settings
@@ -461,8 +463,15 @@ impl ActionOptions {
             },
             overlays: self.overlays(&settings)?,
             default_umask: compat || settings.flag(self.no_umask, &["NO_UMASK"]),
+            memory_bytes: None,
             action,
-        })
+        };
+        // The kernel's own limit is half of the node's memory. In a job that may use less, a full
+        // /tmp would then be the end of the job, in place of "no space left".
+        if spec.writes_to_memory() {
+            spec.memory_bytes = longshore_host::memory_limit().map(|bytes| bytes / 2);
+        }
+        Ok(spec)
     }
 
     fn mounts(&self, settings: &Settings<'_>) -> Result<Vec<MountRequest>, SpecError> {

@@ -165,7 +165,10 @@ fn root(root: &Root, line: &mut impl FnMut(String)) {
         } => {
             let upper = match upper {
                 Upper::None => "ro".to_owned(),
-                Upper::Tmpfs => "writes go to memory".to_owned(),
+                Upper::Tmpfs { size_bytes: None } => "writes go to memory".to_owned(),
+                Upper::Tmpfs {
+                    size_bytes: Some(bytes),
+                } => format!("writes go to memory, at most {bytes} bytes"),
                 Upper::Directory { path } => format!("writes go to {}", path.display()),
             };
             line(format!(

@@ -322,3 +322,25 @@ fn help_is_a_result_and_wrong_usage_of_other_commands_is_2() {
     let said = say(world.longshore().args(["instance", "nosuch"]));
     assert_eq!(said.status, Some(2), "{}", said.err);
 }
+
+#[test]
+fn an_option_may_come_twice_and_the_last_value_counts() {
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    let out = succeed(world.longshore().args([
+        "exec",
+        "-c",
+        "--contain",
+        "-e",
+        "--cleanenv",
+        "--pwd",
+        "/opt",
+        "--pwd",
+        "/etc",
+        "box",
+        "pwd",
+    ]));
+    assert_eq!(out, "/etc\n");
+}

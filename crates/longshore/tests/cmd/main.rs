@@ -11,6 +11,7 @@ mod instance;
 mod mounts;
 mod process;
 mod pull;
+mod refusals;
 mod store;
 mod study;
 mod support;

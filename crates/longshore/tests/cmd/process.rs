@@ -348,3 +348,55 @@ fn a_plain_start_makes_no_process_and_few_system_calls() {
         .count();
     assert_eq!(execs, 2, "one for longshore and one for the program");
 }
+
+#[test]
+fn a_pipe_signal_that_the_caller_ignores_stays_ignored_inside() {
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    let ignores_pipe = |trap: &str, options: &str| {
+        let script = format!("{trap} \"$0\" exec {options} box cat /proc/self/status");
+        let mut command = world.host_command("/bin/sh");
+        let status = succeed(
+            command
+                .args(["-c", &script])
+                .arg(world.path("bin/longshore")),
+        );
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = u64::from_str_radix(mask.expect("is told").trim(), 16).expect("is a mask");
+        mask & 1 << (Signal::PIPE.as_raw() - 1) != 0
+    };
+    for options in ["", "--pid", "--pid --no-init"] {
+        assert!(ignores_pipe("trap '' PIPE;", options), "{options}");
+        assert!(!ignores_pipe("", options), "{options}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_left_ends_a_command_by_the_signal_unless_the_caller_ignores_it() {
+    let world = World::new();
+    let status = |trap: &str| {
+        let script = format!("{trap} \"$0\" doctor --apparmor-profile; echo $? >&2");
+        let (reader, writer) = std::io::pipe().expect("there are pipes");
+        drop(reader);
+        let mut command = world.host_command("/bin/sh");
+        let mut child = command
+            .args(["-c", &script])
+            .arg(world.path("bin/longshore"))
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("can be started");
+        let mut said = String::new();
+        let err = child.stderr.as_mut().expect("is piped");
+        err.read_to_string(&mut said).expect("is text");
+        child.wait().expect("ends");
+        said
+    };
+    assert_eq!(status(""), "141\n");
+    assert_eq!(
+        status("trap '' PIPE;"),
+        "error: cannot write the result to standard output: Broken pipe (EPIPE)\n1\n"
+    );
+}
