@@ -12,7 +12,7 @@ use longshore_host::Session;
 use serde::Serialize;
 
 use crate::assignments::{self, Variables};
-use crate::facts::Facts;
+use crate::facts::{self, Facts};
 use crate::mounts;
 use crate::rootfs::Rootfs;
 use crate::spec::{Action, EnvRequest, MountRequest, Origin, RunSpec};
@@ -251,7 +251,32 @@ fn image_scripts(facts: &Facts, inside: &mut Building) -> Option<String> {
             }
         }
     }
+    if facts.empty_driver_folder {
+        drop_from_library_path(inside, facts::DRIVER_FOLDER);
+    }
     None
+}
+
+/// Takes a folder out of `LD_LIBRARY_PATH`.
+///
+/// An empty one costs every program some fifty system calls: the loader looks in it, and in what
+/// it might hold for each kind of processor, for each library (ld.so(8)).
+fn drop_from_library_path(inside: &mut Building, folder: &str) {
+    let name = "LD_LIBRARY_PATH";
+    let Some(variable) = inside.get(OsStr::new(name)) else {
+        return;
+    };
+    let value = variable.value.as_bytes();
+    let kept: Vec<&[u8]> = value
+        .split(|&byte| byte == b':')
+        .filter(|&element| element != folder.as_bytes())
+        .collect();
+    let (kept, origin) = (kept.join(&b':'), variable.origin.clone());
+    if kept.is_empty() {
+        inside.0.retain(|variable| variable.name != name);
+    } else {
+        inside.set(name, OsString::from_vec(kept), origin);
+    }
 }
 
 fn passing_host_variables<'s>(
@@ -537,6 +562,31 @@ mod tests {
         check(&environment, "A", Some(("a b$c \"d\"", Origin::Image)));
         check(&environment, "B", Some(("option", Origin::Option)));
         check(&environment, "C", Some(("host", Origin::Host)));
+    }
+
+    #[test]
+    fn an_empty_driver_folder_is_no_place_to_look_for_libraries() {
+        let library_path = |script: &str, empty_driver_folder| {
+            let facts = Facts {
+                env_scripts: vec![("99-base.sh".into(), script.as_bytes().to_vec())],
+                empty_driver_folder,
+                ..Facts::default()
+            };
+            let built = environment(&spec(), &session(&[]), &rootfs(&[]), &facts);
+            let found = built
+                .variables
+                .into_iter()
+                .find(|variable| variable.name == "LD_LIBRARY_PATH");
+            found.map(|variable| variable.value.into_string().expect("is text"))
+        };
+        let alone = "export LD_LIBRARY_PATH=/.singularity.d/libs\n";
+        assert_eq!(library_path(alone, true), None);
+        assert_eq!(
+            library_path(alone, false).as_deref(),
+            Some("/.singularity.d/libs")
+        );
+        let others = "export LD_LIBRARY_PATH=/a:/.singularity.d/libs:/b\n";
+        assert_eq!(library_path(others, true).as_deref(), Some("/a:/b"));
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub struct Facts {
     pub host_group: Vec<u8>,
     /// The scripts under `/.singularity.d/env`, in order, with their names.
     pub env_scripts: Vec<(OsString, Vec<u8>)>,
+    /// `/.singularity.d/libs`, where Apptainer mounts driver libraries, is there and holds nothing.
+    pub empty_driver_folder: bool,
     /// The image has `/.singularity.d/runscript`.
     pub runscript: bool,
     /// The image has `/.singularity.d/startscript`.
@@ -114,6 +116,9 @@ pub enum InspectError {
     },
 }
 
+/// Where Apptainer mounts driver libraries; its images name it in `LD_LIBRARY_PATH`.
+pub(crate) const DRIVER_FOLDER: &str = "/.singularity.d/libs";
+
 /// Generated environment scripts are a few hundred bytes; nobody reads a file of gigabytes.
 const LARGEST_FILE_BYTES: u64 = 4 << 20;
 
@@ -147,6 +152,9 @@ pub fn inspect(spec: &RunSpec, session: &Session, rootfs: &Rootfs) -> Result<Fac
     facts.host_group = read_host("/etc/group");
     if image.kind("/.singularity.d")? == Some(Kind::Directory) {
         facts.env_scripts = image.scripts("/.singularity.d/env")?;
+        facts.empty_driver_folder = image
+            .open(Path::new(DRIVER_FOLDER), OFlags::PATH | OFlags::DIRECTORY)?
+            .is_some_and(|folder| is_empty(&folder));
         facts.runscript = image.kind("/.singularity.d/runscript")?.is_some();
         facts.startscript = image.kind("/.singularity.d/startscript")?.is_some();
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use longshore_host::Session;
 use serde::Serialize;
 
+use crate::plan::BindPoint;
 use crate::spec::{Home, Isolate, MountRequest, Omit, Pids, RunSpec};
 
 /// What is mounted.
@@ -41,6 +42,11 @@ pub enum Source {
     BindPoints {
         /// Its permissions.
         mode: u32,
+    },
+    /// A directory of the image, and bind points in it that the image does not have.
+    Skeleton {
+        /// Inside, below the target.
+        points: Vec<BindPoint>,
     },
     /// No mount: a symbolic link in a temporary file system.
     Link {

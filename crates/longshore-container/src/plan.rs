@@ -136,6 +136,17 @@ pub enum Root {
         /// Nothing can be written.
         read_only: bool,
     },
+    /// A directory in memory that holds bind points, and the image's own entries beside them.
+    ///
+    /// All below those entries is the image's file system itself, at its full speed; an overlay over
+    /// the whole image costs a fifth of the time of a program that opens many small files.
+    Temporary {
+        /// On the host.
+        #[serde(serialize_with = "crate::lossy::path")]
+        path: PathBuf,
+        /// Bind points that the image does not have, directly below `/`.
+        bind_points: Vec<BindPoint>,
+    },
     /// The image directory with other layers over it.
     Layers {
         /// On the host.
@@ -288,6 +299,7 @@ pub fn plan(
         layered: spec.writable == Writable::Tmpfs || !spec.overlays.is_empty(),
         room: Vec::new(),
         roomy: Vec::new(),
+        skeletons: Vec::new(),
         notices: &mut notices,
         details: &mut details,
     };
@@ -302,6 +314,10 @@ pub fn plan(
             None => left_out[index] = true,
         }
     }
+    // What they show is the image's, so that they come before all that lies on the image.
+    let mut skeletons = placing.skeletons;
+    skeletons.sort_by(|one, other| one.target.cmp(&other.target));
+    mounts.splice(0..0, skeletons);
     let bind_points = placing.bind_points;
     let root = root(spec, rootfs, bind_points)?;
     let Environment {
@@ -472,6 +488,13 @@ fn fill_account_files(
     }
 }
 
+/// What holds only bind points has nothing to write and nothing to run.
+const SEALED: Limits = Limits {
+    read_only: true,
+    no_suid: true,
+    no_dev: true,
+};
+
 struct Placing<'a> {
     facts: &'a Facts,
     in_place: bool,
@@ -483,6 +506,8 @@ struct Placing<'a> {
     room: Vec<Mount>,
     /// Where that was done.
     roomy: Vec<PathBuf>,
+    /// Directories of the image that get bind points beside what they hold.
+    skeletons: Vec<Mount>,
     notices: &'a mut Vec<String>,
     details: &'a mut Vec<String>,
 }
@@ -530,10 +555,15 @@ impl Placing<'_> {
                     Some(kind)
                 }
                 Some(Place::Missing { parent, rest, .. }) if !self.in_place => {
-                    self.bind_points.push(BindPoint {
+                    let point = BindPoint {
                         path: parent.join(rest),
                         kind,
-                    });
+                    };
+                    if self.layered || parent == Path::new("/") {
+                        self.bind_points.push(point);
+                    } else {
+                        self.add_to_skeleton(parent, point);
+                    }
                     None
                 }
                 Some(Place::Blocked) => {
@@ -602,12 +632,30 @@ impl Placing<'_> {
         self.room.push(Mount {
             target: at.to_owned(),
             source: Source::BindPoints { mode },
-            limits: Limits {
-                read_only: true,
-                no_suid: true,
-                no_dev: true,
-            },
+            limits: SEALED,
             reason: "room for bind points",
+            necessity: Necessity::Asked,
+            make: None,
+        });
+    }
+
+    /// Lets a directory of the image have one more bind point.
+    fn add_to_skeleton(&mut self, at: &Path, point: BindPoint) {
+        for skeleton in &mut self.skeletons {
+            if skeleton.target == at
+                && let Source::Skeleton { points } = &mut skeleton.source
+            {
+                points.push(point);
+                return;
+            }
+        }
+        self.skeletons.push(Mount {
+            target: at.to_owned(),
+            source: Source::Skeleton {
+                points: vec![point],
+            },
+            limits: SEALED,
+            reason: "the image's, with bind points",
             necessity: Necessity::Asked,
             make: None,
         });
@@ -675,6 +723,9 @@ fn root(spec: &RunSpec, rootfs: &Rootfs, bind_points: Vec<BindPoint>) -> Result<
         return Err(PlanError::Conflict(
             "`--writable` changes the image itself and `--overlay` keeps it as it is; choose one",
         ));
+    }
+    if upper == Upper::None && read_only.is_empty() {
+        return Ok(Root::Temporary { path, bind_points });
     }
     Ok(Root::Layers {
         path,
@@ -821,6 +872,13 @@ mod tests {
     fn shown(plan: &RunPlan) -> String {
         let mut text = match &plan.root {
             Root::Directory { read_only, .. } => format!("/ directory read_only={read_only}\n"),
+            Root::Temporary { bind_points, .. } => format!(
+                "/ temporary {:?}\n",
+                bind_points
+                    .iter()
+                    .map(|point| &point.path)
+                    .collect::<Vec<_>>()
+            ),
             Root::Layers {
                 bind_points, upper, ..
             } => format!(
@@ -895,8 +953,41 @@ mod tests {
             &spec,
             &alice(),
             &[("/home/alice", None)],
-            "/ layers None [\"/home/alice\"]\n/etc/passwd generated\n/etc/group generated\n\
+            "/ directory read_only=true\n/home Skeleton ro\n/etc/passwd generated\n/etc/group generated\n\
              /etc/resolv.conf /etc/resolv.conf\n/home/alice /home/alice\n",
+        );
+    }
+
+    #[test]
+    fn only_a_bind_point_directly_below_the_root_changes_what_the_root_is_made_of() {
+        let mut spec = spec();
+        spec.no_mount = vec![
+            Omit::Proc,
+            Omit::Sys,
+            Omit::Dev,
+            Omit::Tmp,
+            Omit::BindPaths,
+            Omit::Home,
+        ];
+        let session = Session {
+            cwd: "/scratch".into(),
+            ..alice()
+        };
+        check(
+            &spec,
+            &session,
+            &[("/scratch", None), ("/etc/resolv.conf", None)],
+            "/ temporary [\"/scratch\"]\n/etc Skeleton ro\n/etc/passwd generated\n/etc/group generated\n\
+             /etc/resolv.conf /etc/resolv.conf\n/scratch /scratch\n",
+        );
+        // Where something is laid over the whole image in any case, bind points go with it.
+        spec.writable = Writable::Tmpfs;
+        check(
+            &spec,
+            &session,
+            &[("/scratch", None), ("/etc/resolv.conf", None)],
+            "/ layers Tmpfs [\"/etc/resolv.conf\", \"/scratch\"]\n/etc/passwd generated\n\
+             /etc/group generated\n/etc/resolv.conf /etc/resolv.conf\n/scratch /scratch\n",
         );
     }
 

@@ -223,7 +223,7 @@ pub(crate) fn by_content(session: &Session, image: &ImageRef) -> Result<ImageRef
                     ImageRef::Path(path)
                 });
             }
-            let mut start = [0; 64];
+            let mut start = [0; 512];
             let read = File::open(&path)
                 .and_then(|mut file| file.read(&mut start))
                 .map_err(|error| ImageError::io("open the image", &path, error))?;
@@ -242,6 +242,14 @@ pub(crate) fn by_content(session: &Session, image: &ImageRef) -> Result<ImageRef
             }
             if start[..read].get(32..41) == Some(b"SIF_MAGIC") {
                 return Err(later("SIF file"));
+            }
+            let is_archive = start.starts_with(&[0x1f, 0x8b])
+                || start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
+                || start.get(257..262) == Some(b"ustar");
+            if !is_archive {
+                let message = format!("image format not recognized: {}", path.display());
+                return Err(ImageError::new(ErrorKind::Unsupported, message)
+                    .hint("images are directories, archives of `skopeo` or `docker save`, and references such as docker://debian:12"));
             }
             // Which kind of archive it is shows when its list of files is read.
             ImageRef::OciArchive { path, tag: None }

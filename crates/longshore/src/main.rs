@@ -8,9 +8,10 @@ mod error;
 mod progress;
 mod ui;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Args, Parser};
 
 use crate::ui::{Ui, Verbosity};
 
@@ -23,20 +24,58 @@ use crate::ui::{Ui, Verbosity};
     max_term_width = 100
 )]
 struct Cli {
+    #[command(flatten)]
+    loudness: Loudness,
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+/// How much is said; understood before and after the name of the command.
+#[derive(Args)]
+struct Loudness {
     /// Print errors only
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
     /// Say more about what is done and why
     #[arg(short, long, global = true)]
     verbose: bool,
-    #[command(subcommand)]
-    command: commands::Command,
+}
+
+/// One command line without the tree of all others.
+#[derive(Parser)]
+struct Direct<A: Args> {
+    #[command(flatten)]
+    loudness: Loudness,
+    #[command(flatten)]
+    arguments: A,
+}
+
+/// Reads what starts a container by that command's own options.
+///
+/// Describing all commands to the parser costs a tenth of a container start. Whatever is not plainly
+/// right here, help among it, is left to the whole tree, so that there is one set of messages.
+fn parse_direct(arguments: &[OsString]) -> Option<Cli> {
+    fn parse<A: Args>(words: &[OsString], command: fn(A) -> commands::Command) -> Option<Cli> {
+        let Direct {
+            loudness,
+            arguments,
+        } = Direct::<A>::try_parse_from(words).ok()?;
+        let command = command(arguments);
+        Some(Cli { loudness, command })
+    }
+    let words = arguments.get(1..)?;
+    match words.first()?.to_str()? {
+        "exec" => parse(words, commands::Command::Exec),
+        "run" => parse(words, commands::Command::Run),
+        _ => None,
+    }
 }
 
 fn main() -> ExitCode {
     longshore_sys::process::restore_sigpipe();
     let arguments = commands::action::understand_docker(std::env::args_os().collect());
-    let cli = match Cli::try_parse_from(&arguments) {
+    let parsed = parse_direct(&arguments).map_or_else(|| Cli::try_parse_from(&arguments), Ok);
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
             // Help goes to stdout, and a reader that has left has seen enough.
@@ -44,7 +83,7 @@ fn main() -> ExitCode {
             return commands::action::usage_status(&arguments, &error);
         }
     };
-    let verbosity = match (cli.quiet, cli.verbose) {
+    let verbosity = match (cli.loudness.quiet, cli.loudness.verbose) {
         (true, _) => Verbosity::Quiet,
         (_, true) => Verbosity::Verbose,
         _ => Verbosity::Normal,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,9 @@ pub(super) fn assemble(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result
 
 fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<(), StartError> {
     let image_path = match &plan.root {
-        Root::Directory { path, .. } | Root::Layers { path, .. } => path,
+        Root::Directory { path, .. } | Root::Temporary { path, .. } | Root::Layers { path, .. } => {
+            path
+        }
     };
     let image = rustix::fs::open(
         image_path,
@@ -57,12 +59,19 @@ fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<(
         }
     }
     let stage = Stage::new(&image, plan)?;
-    let root = stage.root(plan, tell)?;
+    let root = stage.root(plan)?;
     let mut unsealed = Vec::new();
     for (mount, tree) in ready {
-        if let Source::BindPoints { mode } = mount.source {
-            unsealed.push((mount, stage.room(&root, mount, mode)?));
-            continue;
+        match &mount.source {
+            Source::BindPoints { mode } => {
+                unsealed.push((mount, stage.room(&root, mount, *mode)?));
+                continue;
+            }
+            Source::Skeleton { points } => {
+                unsealed.push((mount, stage.skeleton(plan, &root, mount, points, tell)?));
+                continue;
+            }
+            _ => {}
         }
         if let Err(error) = stage.attach(&root, mount, tree) {
             refused(mount, error, tell)?;
@@ -72,7 +81,8 @@ fn assemble_unmasked(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<(
         let doing = format!("seal {}", mount.target.display());
         restrict(tree, restrictions(mount.limits), Reach::Mount, &doing)?;
     }
-    if let Root::Layers {
+    if let Root::Temporary { .. }
+    | Root::Layers {
         upper: Upper::None, ..
     } = &plan.root
     {
@@ -201,7 +211,10 @@ fn detached(planned: &Mount) -> Result<Option<OwnedFd>, StartError> {
             made("mqueue", &[], "the container's own /dev/mqueue")?,
             Reach::Mount,
         ),
-        Source::Generated { .. } | Source::Link { .. } | Source::BindPoints { .. } => {
+        Source::Generated { .. }
+        | Source::Link { .. }
+        | Source::BindPoints { .. }
+        | Source::Skeleton { .. } => {
             return Ok(None);
         }
     };
@@ -297,12 +310,12 @@ impl Stage<'_> {
                     restrict(&tree, limits, Reach::Tree, &doing)?;
                     Some(tree)
                 }
-                Root::Layers { .. } => None,
+                Root::Temporary { .. } | Root::Layers { .. } => None,
             };
         let writes = plan.mounts.iter().any(|mount| {
             matches!(
                 mount.source,
-                Source::Generated { .. } | Source::BindPoints { .. }
+                Source::Generated { .. } | Source::BindPoints { .. } | Source::Skeleton { .. }
             )
         });
         let own = if writes || matches!(plan.root, Root::Layers { .. }) {
@@ -338,56 +351,93 @@ impl Stage<'_> {
     }
 
     /// Makes the root file system and attaches it.
-    fn root(&self, plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<OwnedFd, StartError> {
+    fn root(&self, plan: &RunPlan) -> Result<OwnedFd, StartError> {
         match &plan.root {
             Root::Directory { .. } => {
                 let tree = self.direct.as_ref().expect("made for such roots");
                 attach_to(tree, self.image).map_err(failed("move_mount", "attach the image"))?;
                 tree.try_clone().map_err(failed("dup", "keep a descriptor"))
             }
+            Root::Temporary { bind_points, .. } => {
+                let root = Self::beside(self.image, Path::new("/"))?;
+                attach_to(&root, self.image)
+                    .map_err(failed("move_mount", "attach a temporary root"))?;
+                // Only what is attached can be filled with mounts.
+                Self::fill_beside(&root, self.image, Path::new("/"), bind_points)?;
+                Ok(root)
+            }
             Root::Layers {
-                path,
                 bind_points,
                 read_only,
                 upper,
+                ..
             } => {
+                let doing = "lay an overlay over the image";
                 let mut layers = Vec::new();
                 for layer in read_only {
                     layers.push(open_layer(&layer.path)?);
                 }
                 layers.reverse();
-                let layered = self.overlay(plan, bind_points, layers, upper);
-                match layered {
-                    Err(error) if *upper == Upper::None && read_only.is_empty() => {
-                        tell(Told::Detail(&format!(
-                            "overlay is refused here ({}), so the bind points are made in a temporary root",
-                            std::error::Error::source(&error)
-                                .map(ToString::to_string)
-                                .unwrap_or_default()
-                        )));
-                        self.underlay(path, bind_points)
-                    }
-                    layered => layered,
+                if !bind_points.is_empty() {
+                    layers.push(self.bind_point_layer(self.image, Path::new("/"), bind_points)?);
                 }
+                let tree = self.overlay(plan, self.image, layers, upper, doing)?;
+                attach_to(&tree, self.image).map_err(failed("move_mount", doing))?;
+                Ok(tree)
             }
         }
     }
 
+    /// Gives a directory of the image bind points beside what it holds.
+    fn skeleton(
+        &self,
+        plan: &RunPlan,
+        root: &OwnedFd,
+        planned: &Mount,
+        points: &[BindPoint],
+        tell: &mut dyn FnMut(Told<'_>),
+    ) -> Result<OwnedFd, StartError> {
+        let at = &planned.target;
+        let doing = format!("make bind points in {}", at.display());
+        let open = |root: &OwnedFd, flags| {
+            open_inside(root.as_fd(), at, flags).map_err(failed("openat2", &doing))
+        };
+        let image = open(self.image, OFlags::PATH | OFlags::DIRECTORY)?;
+        let place = open(root, OFlags::PATH)?;
+        let layer = self.bind_point_layer(&image, at, points)?;
+        match self.overlay(plan, &image, vec![layer], &Upper::None, &doing) {
+            Ok(tree) => {
+                attach_to(&tree, &place).map_err(failed("move_mount", &doing))?;
+                Ok(tree)
+            }
+            Err(error) => {
+                tell(Told::Detail(&format!(
+                    "overlay is refused here ({}), so {} is put together from binds",
+                    std::error::Error::source(&error)
+                        .map(ToString::to_string)
+                        .unwrap_or_default(),
+                    at.display()
+                )));
+                let tree = Self::beside(&image, at)?;
+                attach_to(&tree, &place).map_err(failed("move_mount", &doing))?;
+                Self::fill_beside(&tree, &image, at, points)?;
+                Ok(tree)
+            }
+        }
+    }
+
+    /// A detached overlay: the layers, highest first, over a directory of the image.
     fn overlay(
         &self,
         plan: &RunPlan,
-        bind_points: &[BindPoint],
+        image: &OwnedFd,
         layers: Vec<OwnedFd>,
         upper: &Upper,
+        doing: &str,
     ) -> Result<OwnedFd, StartError> {
-        let doing = "lay an overlay over the image";
-        let mut lower = layers;
-        if !bind_points.is_empty() {
-            lower.push(self.bind_point_layer(bind_points)?);
-        }
-        let lower = lower
+        let lower = layers
             .iter()
-            .chain([self.image])
+            .chain([image])
             .map(descriptor_path)
             .collect::<Vec<_>>()
             .join(":");
@@ -400,7 +450,7 @@ impl Stage<'_> {
         set("source", "longshore")?;
         set("lowerdir", &lower)?;
         // Descriptors must stay open until the file system is made.
-        let upper_directories = self.upper_directories(upper, plan)?;
+        let upper_directories = self.upper_directories(upper)?;
         if let Some((upper, work)) = &upper_directories {
             set("upperdir", &descriptor_path(upper))?;
             set("workdir", &descriptor_path(work))?;
@@ -417,22 +467,16 @@ impl Stage<'_> {
             doing,
             overlay_hint,
         ))?;
-        let tree = rustix::mount::fsmount(
+        rustix::mount::fsmount(
             &context,
             FsMountFlags::FSMOUNT_CLOEXEC,
             MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
         )
-        .map_err(failed_with_hint("fsmount", doing, overlay_hint))?;
-        attach_to(&tree, self.image).map_err(failed("move_mount", doing))?;
-        Ok(tree)
+        .map_err(failed_with_hint("fsmount", doing, overlay_hint))
     }
 
     /// The directories that take writes, made if they are not there.
-    fn upper_directories(
-        &self,
-        upper: &Upper,
-        _plan: &RunPlan,
-    ) -> Result<Option<(OwnedFd, OwnedFd)>, StartError> {
+    fn upper_directories(&self, upper: &Upper) -> Result<Option<(OwnedFd, OwnedFd)>, StartError> {
         let (base, shown) = match upper {
             Upper::None => return Ok(None),
             Upper::Tmpfs { .. } => (
@@ -458,19 +502,22 @@ impl Stage<'_> {
         Ok(Some((open("upper")?, open("work")?)))
     }
 
-    /// A layer that holds nothing but the bind points, with the permissions of the image's directories.
-    fn bind_point_layer(&self, bind_points: &[BindPoint]) -> Result<OwnedFd, StartError> {
+    /// A layer that holds nothing but the bind points of one directory of the image, with the
+    /// permissions of what is above them there.
+    fn bind_point_layer(
+        &self,
+        image: &OwnedFd,
+        at: &Path,
+        bind_points: &[BindPoint],
+    ) -> Result<OwnedFd, StartError> {
         let doing = "make the bind points that the image does not have";
-        make_directory(
-            self.own().as_fd(),
-            OsStr::new("points"),
-            root_mode(self.image),
-        )
-        .map_err(failed("mkdirat", doing))?;
-        let layer =
-            open_directory(self.own().as_fd(), "points").map_err(failed("openat", doing))?;
+        let mut name = OsString::from("points");
+        name.push(one_component(at));
+        make_directory(self.own().as_fd(), &name, root_mode(image))
+            .map_err(failed("mkdirat", doing))?;
+        let layer = open_directory(self.own().as_fd(), &name).map_err(failed("openat", doing))?;
         for point in bind_points {
-            let path = relative(&point.path);
+            let path = point.path.strip_prefix(at).unwrap_or(&point.path);
             let mut above: Vec<&Path> = path
                 .ancestors()
                 .skip(1)
@@ -479,7 +526,7 @@ impl Stage<'_> {
             above.reverse();
             let doing = || format!("make the bind point {}", point.path.display());
             for directory in above {
-                let mode = directory_mode(self.image, directory).unwrap_or(0o755);
+                let mode = directory_mode(image, directory).unwrap_or(0o755);
                 make_directory(layer.as_fd(), directory.as_os_str(), mode)
                     .map_err(failed("mkdirat", doing()))?;
             }
@@ -489,30 +536,34 @@ impl Stage<'_> {
         Ok(layer)
     }
 
-    /// A root in memory into which everything of the image is bound but what makes room for the
-    /// bind points. It is what works where overlay does not.
-    fn underlay(
-        &self,
-        image_path: &Path,
-        bind_points: &[BindPoint],
-    ) -> Result<OwnedFd, StartError> {
-        let mode = root_mode(self.image);
-        let root = made(
+    /// An empty directory in memory that can stand for a directory of the image.
+    fn beside(image: &OwnedFd, at: &Path) -> Result<OwnedFd, StartError> {
+        made(
             "tmpfs",
-            &[("mode", format!("{mode:o}"))],
-            "a temporary root",
-        )?;
-        attach_to(&root, self.image).map_err(failed("move_mount", "attach a temporary root"))?;
+            &[("mode", format!("{:o}", root_mode(image)))],
+            &format!("a temporary {}", at.display()),
+        )
+    }
+
+    /// Fills it with the bind points, and binds everything of the image beside them.
+    fn fill_beside(
+        place: &OwnedFd,
+        image: &OwnedFd,
+        at: &Path,
+        bind_points: &[BindPoint],
+    ) -> Result<(), StartError> {
         let mut tree = PointTree::default();
         for point in bind_points {
-            tree.insert(relative(&point.path), point.kind);
+            tree.insert(
+                point.path.strip_prefix(at).unwrap_or(&point.path),
+                point.kind,
+            );
         }
-        let source = open_directory(self.image.as_fd(), ".").map_err(failed(
+        let source = open_directory(image.as_fd(), ".").map_err(failed(
             "openat",
-            format!("read the image directory {}", image_path.display()),
+            format!("read {} of the image", at.display()),
         ))?;
-        tree.fill(&root, Some(&source), Path::new("/"))?;
-        Ok(root)
+        tree.fill(place, Some(&source), at)
     }
 
     /// Moves a detached mount to its place.
@@ -623,13 +674,24 @@ fn descriptor_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-fn relative(path: &Path) -> &Path {
-    path.strip_prefix("/").unwrap_or(path)
+/// A name that is unique to a path: the whole path as one component.
+fn one_component(path: &Path) -> OsString {
+    let bytes = path.as_os_str().as_bytes().iter();
+    OsString::from_vec(
+        bytes
+            .map(|&byte| if byte == b'/' { b'%' } else { byte })
+            .collect(),
+    )
 }
 
-fn open_directory(base: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+fn open_directory(base: BorrowedFd<'_>, name: impl AsRef<OsStr>) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(base, name, flags, Mode::empty())?)
+    Ok(rustix::fs::openat(
+        base,
+        name.as_ref(),
+        flags,
+        Mode::empty(),
+    )?)
 }
 
 fn root_mode(image: &OwnedFd) -> u32 {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use longshore_container::{Mapping, Necessity, Origin, Root, RunPlan, Source, Upper};
+use longshore_container::{BindPoint, Mapping, Necessity, Origin, Root, RunPlan, Source, Upper};
 use serde::Serialize;
 
 /// A plan as one line of JSON.
@@ -149,6 +149,14 @@ fn root(root: &Root, line: &mut impl FnMut(String)) {
                 path.display()
             ));
         }
+        Root::Temporary { path, bind_points } => {
+            line(format!(
+                "  {:<24} what is in {} [ro,nosuid,nodev] (image)",
+                "/",
+                path.display()
+            ));
+            points(bind_points, line);
+        }
         Root::Layers {
             path,
             bind_points,
@@ -174,10 +182,14 @@ fn root(root: &Root, line: &mut impl FnMut(String)) {
                     layer.path.display()
                 ));
             }
-            for point in bind_points {
-                line(format!("    with the bind point {}", point.path.display()));
-            }
+            points(bind_points, line);
         }
+    }
+}
+
+fn points(points: &[BindPoint], line: &mut impl FnMut(String)) {
+    for point in points {
+        line(format!("    with the bind point {}", point.path.display()));
     }
 }
 
@@ -197,6 +209,13 @@ fn source(source: &Source) -> String {
         Source::Mqueue => "mqueue".to_owned(),
         Source::Generated { content } => format!("file of {} bytes, written", content.len()),
         Source::BindPoints { .. } => "empty directory".to_owned(),
+        Source::Skeleton { points } => {
+            let names: Vec<String> = points
+                .iter()
+                .map(|point| point.path.display().to_string())
+                .collect();
+            format!("the image's, with {}", names.join(", "))
+        }
         Source::Link { to } => format!("link to {}", to.display()),
     }
 }

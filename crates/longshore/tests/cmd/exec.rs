@@ -99,7 +99,7 @@ fn what_longshore_cannot_do_is_125_with_the_object_and_the_reason() {
         skip!("no static busybox")
     };
     for (words, reason) in [
-        (&["exec", "nosuch", "true"][..], "no such file or directory"),
+        (&["exec", "nosuch", "true"][..], "there is no image nosuch"),
         (
             &["exec", "/etc/passwd", "true"],
             "image format not recognized",

@@ -472,7 +472,7 @@ fn root_gets_the_same_mounts_without_a_user_namespace() {
 }
 
 #[test]
-fn where_overlay_is_refused_a_temporary_root_takes_its_place() {
+fn where_overlay_is_refused_binds_put_the_directory_together() {
     let Some(unshare) = program("unshare") else {
         skip!("no unshare(1)")
     };
@@ -486,7 +486,7 @@ fn where_overlay_is_refused_a_temporary_root_takes_its_place() {
     let script = "mount -t tmpfs none /mnt && mkdir /mnt/a /mnt/b /mnt/c && \
         mount -t overlay none /mnt/b -o lowerdir=box:/mnt/a,userxattr && \
         mount -t overlay none /mnt/c -o lowerdir=/mnt/b:/mnt/a,userxattr && \
-        exec \"$0\" -v exec -B /usr:/made /mnt/c sh -c 'touch /x; cat ~/file; pwd; ls -d /home/other \"/a link\"; readlink \"/a link\"; touch /home/x'";
+        exec \"$0\" -v exec -B /usr:/made,/usr:/home/made /mnt/c sh -c 'touch /x; cat ~/file; pwd; ls -d /home/made /home/other \"/a link\"; readlink \"/a link\"; touch /home/x'";
     world.write("home/file", "at home\n");
     let said = say(world
         .host_command(unshare)
@@ -496,7 +496,7 @@ fn where_overlay_is_refused_a_temporary_root_takes_its_place() {
     assert_eq!(
         said.out,
         format!(
-            "at home\n{}\n/a link\n/home/other\nbin/busybox\n",
+            "at home\n{}\n/a link\n/home/made\n/home/other\nbin/busybox\n",
             world.path("work").display()
         ),
         "{}",
