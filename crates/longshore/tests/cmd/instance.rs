@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use crate::image_server::{Image, Packing, Tar};
 use crate::support::{World, say, skip, succeed};
 
 /// A world whose records are its own; what still runs when a test fails is stopped.
@@ -182,4 +183,42 @@ fn names_and_folders_that_are_not_safe_are_refused() {
     assert_eq!(said.status, Some(125));
     let said = say(&mut here.longshore(&["instance", "stop", "x"]));
     assert_eq!(said.status, Some(1));
+}
+
+#[test]
+fn the_image_of_an_instance_stays_in_the_store() {
+    let Some(here) = Instances::new() else {
+        skip!("no static busybox")
+    };
+    let busybox = fs::read(here.world.path("work/box/bin/busybox")).expect("own file");
+    let layer = Tar::default()
+        .folder("bin")
+        .program("bin/busybox", &busybox)
+        .symlink("bin/cat", "busybox")
+        .end();
+    let image = Image::of(&[(layer, Packing::Plain)]);
+    image.write_layout(&here.world.path("work/layout"), "v1");
+    here.world.make_dir("work/layer");
+    succeed(&mut here.longshore(&[
+        "instance",
+        "start",
+        "--overlay",
+        "layer",
+        "oci:layout:v1",
+        "stays",
+    ]));
+    let cleaned = succeed(&mut here.longshore(&["cache", "clean", "--all"]));
+    let tree = here.world.path("cache/trees").join(image.digest().hex());
+    assert!(tree.join("rootfs/bin/busybox").exists(), "{cleaned}");
+    // Its overlay is its own for as long.
+    let said = say(&mut here.longshore(&["exec", "--overlay", "layer", "box", "true"]));
+    assert!(
+        said.err.contains("another container writes to it"),
+        "{}",
+        said.err
+    );
+    succeed(&mut here.longshore(&["instance", "stop", "stays"]));
+    succeed(&mut here.longshore(&["exec", "--overlay", "layer", "box", "true"]));
+    succeed(&mut here.longshore(&["cache", "clean", "--all"]));
+    assert!(!tree.exists());
 }

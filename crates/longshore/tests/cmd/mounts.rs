@@ -383,6 +383,40 @@ fn an_overlay_directory_keeps_changes_beside_the_image() {
 }
 
 #[test]
+fn an_overlay_directory_is_written_by_one_container_at_a_time() {
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    world.make_dir("work/layer");
+    let exec = |option: &str, script: &str| {
+        let mut command = world.longshore();
+        command.args(["exec", "--overlay", option, "box", "sh", "-c", script]);
+        command
+    };
+    // What a program leaves in the background still writes.
+    let mut first = exec("layer", "exec 3<&0; cat <&3 > /kept & echo ready")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("can be started");
+    assert_eq!(first.wait().expect("ends").code(), Some(0));
+    let said = say(&mut exec("layer", "true"));
+    assert_eq!(said.status, Some(125));
+    assert!(
+        said.err.contains("cannot write to the overlay directory")
+            && said.err.contains("hint: another container writes to it"),
+        "{}",
+        said.err
+    );
+    succeed(&mut exec("layer:ro", "true"));
+    drop(first.stdin.take());
+    // Nothing tells the moment in which the last holder is gone.
+    let again = || say(&mut exec("layer", "test -f /kept")).status == Some(0);
+    assert!((0..1000).any(|_| again()), "the directory is free again");
+}
+
+#[test]
 fn default_mounts_can_be_left_out() {
     let world = World::new();
     let Some(_) = world.busybox_rootfs("box") else {
