@@ -400,6 +400,8 @@ fn an_overlay_directory_is_written_by_one_container_at_a_time() {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("can be started");
+    // Waiting would close what is still there.
+    let input = first.stdin.take();
     assert_eq!(first.wait().expect("ends").code(), Some(0));
     let said = say(&mut exec("layer", "true"));
     assert_eq!(said.status, Some(125));
@@ -410,7 +412,7 @@ fn an_overlay_directory_is_written_by_one_container_at_a_time() {
         said.err
     );
     succeed(&mut exec("layer:ro", "true"));
-    drop(first.stdin.take());
+    drop(input);
     // Nothing tells the moment in which the last holder is gone.
     let again = || say(&mut exec("layer", "test -f /kept")).status == Some(0);
     assert!((0..1000).any(|_| again()), "the directory is free again");
