@@ -9,6 +9,7 @@ mod identity;
 mod image_server;
 mod instance;
 mod mounts;
+mod packages;
 mod process;
 mod pull;
 mod refusals;
