@@ -150,6 +150,24 @@ fn a_filter_of_an_enclosing_container_is_named() {
 }
 
 #[test]
+fn a_covered_proc_stands_in_the_way_of_own_processes_only() {
+    let world = world_with_box!();
+    let said = on_own_node!(
+        &world,
+        "mount -t tmpfs none /proc/sys && \"$0\" exec box true && exec \"$0\" exec --pid box echo ran"
+    );
+    assert_not_started(
+        &said,
+        &[
+            "error: cannot make the container's own /proc",
+            "(EPERM)",
+            "hint: parts of /proc are covered by the enclosing container",
+            "do without --pid",
+        ],
+    );
+}
+
+#[test]
 fn a_filter_that_refuses_overlays_leaves_binds() {
     let world = world_with_box!();
     let words = [
