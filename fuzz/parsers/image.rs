@@ -35,3 +35,12 @@ pub(crate) fn documents(input: &[u8]) {
     let _ = Document::parse(input, "fuzz");
     let _ = ImageConfig::parse(input, "fuzz");
 }
+
+/// What a registry demands, and the files in which other tools keep passwords. No helper is started:
+/// the fuzzed text might name any.
+pub(crate) fn logins(input: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(input) {
+        longshore_image::fuzzing::challenges(text);
+    }
+    longshore_image::fuzzing::credentials(input);
+}

@@ -191,13 +191,9 @@ fn kind_of(mode: u16) -> Kind {
     }
 }
 
-/// The kernel's words for an error, without the number that Rust adds.
+/// The kernel's words for an error, with its name.
 pub(crate) fn error_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(at) => text[..at].to_owned(),
-        None => text,
-    }
+    longshore_host::name_errors(&error.to_string()).into_owned()
 }
 
 fn place_of(image: &Tree, wanted: &[Wanted], index: usize) -> Result<Option<Place>, InspectError> {

@@ -986,7 +986,7 @@ mod tests {
             &spec,
             &session,
             &[("/scratch", None), ("/etc/resolv.conf", None)],
-            "/ layers Tmpfs [\"/etc/resolv.conf\", \"/scratch\"]\n/etc/passwd generated\n\
+            "/ layers Tmpfs { size_bytes: None } [\"/etc/resolv.conf\", \"/scratch\"]\n/etc/passwd generated\n\
              /etc/group generated\n/etc/resolv.conf /etc/resolv.conf\n/scratch /scratch\n",
         );
     }

@@ -157,7 +157,7 @@ struct AuthEntry {
     identitytoken: Option<String>,
 }
 
-fn from_config(
+pub(crate) fn from_config(
     session: &Session,
     path: &Path,
     text: &[u8],

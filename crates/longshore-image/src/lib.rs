@@ -7,6 +7,8 @@
 mod credentials;
 mod digest;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod growing;
 mod inflate;
 mod layers;

@@ -102,12 +102,14 @@ impl Lock {
     }
 
     /// Keeps the lock over `execve`: the program that replaces this one then holds it until it and
-    /// its children that inherit the descriptor have ended.
+    /// its children that inherit the descriptor have ended. The descriptor gets a number that is out
+    /// of the way of scripts, which write `exec 3> file` and mean one of their own.
     ///
     /// # Errors
     ///
     /// The descriptor's flags could not be changed.
-    pub fn keep_over_exec(&self) -> io::Result<()> {
+    pub fn keep_over_exec(&mut self) -> io::Result<()> {
+        self.file = rustix::io::fcntl_dupfd_cloexec(&self.file, 100)?;
         Ok(rustix::io::fcntl_setfd(&self.file, FdFlags::empty())?)
     }
 }

@@ -9,7 +9,7 @@
 //! those hide: `Retry-After`, the status and words of a refusal, where a redirect leads, ranges
 //! while another thread reads the file, and the types that are accepted.
 
-mod challenge;
+pub(crate) mod challenge;
 
 use std::fs::File;
 use std::io::Write;

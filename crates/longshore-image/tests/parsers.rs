@@ -1,4 +1,4 @@
-//! A short run of what the fuzz targets `references` and `documents` run for long.
+//! A short run of what the fuzz targets `references`, `documents` and `logins` run for long.
 #![allow(missing_docs)]
 
 #[path = "../../../fuzz/parsers/image.rs"]
@@ -79,6 +79,34 @@ const DOCUMENT: &[&str] = &[
     "[[[[[[[[[[[[[[[[",
 ];
 
+const LOGIN: &[&str] = &[
+    "Bearer ",
+    "Basic",
+    "realm=",
+    "scope=",
+    "\"",
+    "\\",
+    ",",
+    " ",
+    "=",
+    "{",
+    "}",
+    "\"auths\":",
+    "\"host:5000\":",
+    "\"https://index.docker.io/v1/\":",
+    "\"auth\":",
+    "\"YTpi\"",
+    "\"YTp\"",
+    "\"!\"",
+    "\"identitytoken\":",
+    "\"credHelpers\":",
+    "\"credsStore\":",
+    "\"a/b\"",
+    "\"nosuch\"",
+    "{\"auths\":{\"host:5000\":{\"auth\":\"YTpi\"}}}",
+    "\u{e9}",
+];
+
 /// Sound documents, for damage.
 const SOUND: [&str; 3] = [
     r#"{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","size":2},"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","digest":"sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","size":3,"urls":["https://x/y"]}]}"#,
@@ -97,6 +125,11 @@ proptest! {
     #[test]
     fn any_document_is_read_or_refused(input in text(DOCUMENT)) {
         parsers::documents(&input);
+    }
+
+    #[test]
+    fn any_demand_and_any_file_of_logins_is_read_or_refused(input in text(LOGIN)) {
+        parsers::logins(&input);
     }
 
     #[test]

@@ -133,6 +133,7 @@ fn namespace_hint(error: &io::Error, planned: &PlannedNamespaces) -> Option<Stri
         Reason::NamespaceLimitReached if !planned.user => None,
         _ => known(&refusal),
     }
+    .map(|hint| format!("{hint}; `longshore doctor` shows what works here"))
     .or_else(|| Some("`longshore doctor` shows what works here".to_owned()))
 }
 

@@ -13,6 +13,9 @@ use crate::plan::{Root, RunPlan, Upper};
 
 use super::{StartError, failed, failed_with_hint};
 
+/// The lowest number of the descriptor that the program inherits.
+const HIGH: i32 = 100;
+
 /// Takes the lock of the directory that the plan writes to, if it writes to one. The program
 /// inherits it, so that what it leaves running in the background holds it too.
 pub(super) fn lock(plan: &RunPlan) -> Result<Option<OwnedFd>, StartError> {
@@ -42,6 +45,9 @@ pub(super) fn lock(plan: &RunPlan) -> Result<Option<OwnedFd>, StartError> {
             })(error));
         }
     }
-    rustix::io::fcntl_setfd(&directory, FdFlags::empty()).map_err(failed("fcntl", doing()))?;
-    Ok(Some(directory))
+    // Out of the way of scripts, which write `exec 3> file` and mean a descriptor of their own.
+    let kept = rustix::io::fcntl_dupfd_cloexec(&directory, HIGH)
+        .map_err(failed("fcntl F_DUPFD_CLOEXEC", doing()))?;
+    rustix::io::fcntl_setfd(&kept, FdFlags::empty()).map_err(failed("fcntl F_SETFD", doing()))?;
+    Ok(Some(kept))
 }

@@ -2,14 +2,14 @@
 
 /// One challenge: a scheme and its parameters.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Challenge {
-    pub(super) scheme: String,
+pub(crate) struct Challenge {
+    pub(crate) scheme: String,
     parameters: Vec<(String, String)>,
 }
 
 impl Challenge {
     /// Reads all challenges of one header value; what cannot be read is left out.
-    pub(super) fn parse_all(value: &str) -> Vec<Challenge> {
+    pub(crate) fn parse_all(value: &str) -> Vec<Challenge> {
         let mut challenges: Vec<Challenge> = Vec::new();
         let mut rest = value.trim_start_matches([' ', ',']);
         while !rest.is_empty() {
@@ -37,7 +37,7 @@ impl Challenge {
     }
 
     /// The value of a parameter, its name in lower case.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.parameters
             .iter()
             .find(|(key, _)| key == name)

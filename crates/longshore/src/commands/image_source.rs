@@ -76,8 +76,8 @@ pub(crate) fn open_locked(
     let opened = longshore_image::open(session, &store, &pull, &reference, &progress);
     progress.finish();
     let mut opened = opened.map_err(|error| not_started(image_error(error)))?;
-    let lock = opened.lock.take();
-    if let Some(lock) = &lock {
+    let mut lock = opened.lock.take();
+    if let Some(lock) = &mut lock {
         lock.keep_over_exec().map_err(|error| {
             CommandError::new(
                 Kind::NotStarted,

@@ -150,24 +150,42 @@ fn a_filter_of_an_enclosing_container_is_named() {
 }
 
 #[test]
-fn a_filter_that_refuses_overlays_leaves_the_temporary_root() {
+fn a_covered_proc_stands_in_the_way_of_own_processes_only() {
+    let world = world_with_box!();
+    let said = on_own_node!(
+        &world,
+        "mount -t tmpfs none /proc/sys && \"$0\" exec box true && exec \"$0\" exec --pid box echo ran"
+    );
+    assert_not_started(
+        &said,
+        &[
+            "error: cannot make the container's own /proc",
+            "(EPERM)",
+            "hint: parts of /proc are covered by the enclosing container",
+            "do without --pid",
+        ],
+    );
+}
+
+#[test]
+fn a_filter_that_refuses_overlays_leaves_binds() {
     let world = world_with_box!();
     let words = [
         "exec",
         "-B",
-        "/usr:/made/for/it",
+        "/usr:/etc/made/for/it",
         "box",
         "sh",
         "-c",
-        "ls -d /made/for/it/bin; touch /x || echo closed; cat /proc/self/status | grep Seccomp:",
+        "ls -d /etc/made/for/it/bin; cat /etc/passwd | grep -c root; touch /x || echo closed; cat /proc/self/status | grep Seccomp:",
     ];
     let mut command = world.longshore();
     let said = under_filter(&Refused::OVERLAYS, EPERM, command.arg("-v").args(words));
     assert_eq!(said.status, Some(0), "{}", said.err);
-    assert_eq!(said.out, "/made/for/it/bin\nclosed\nSeccomp:\t2\n");
+    assert_eq!(said.out, "/etc/made/for/it/bin\n1\nclosed\nSeccomp:\t2\n");
     assert!(
         said.err.contains(
-            "detail: overlay is refused here (Operation not permitted (EPERM)), so the bind points are made in a temporary root"
+            "detail: overlay is refused here (Operation not permitted (EPERM)), so /etc is put together from binds"
         ),
         "{}",
         said.err

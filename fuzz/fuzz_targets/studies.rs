@@ -1,0 +1,18 @@
+//! Study files and the samples of earlier results.
+#![no_main]
+
+#[path = "../parsers/study.rs"]
+#[allow(dead_code)]
+mod parsers;
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+
+static FOLDER: LazyLock<tempfile::TempDir> =
+    LazyLock::new(|| tempfile::tempdir().expect("the temporary folder can be written"));
+
+fuzz_target!(|input: &[u8]| {
+    parsers::study(input);
+    parsers::samples(FOLDER.path(), input);
+});
