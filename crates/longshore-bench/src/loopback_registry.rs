@@ -105,7 +105,8 @@ impl LoopbackRegistry {
         Ok(false)
     }
 
-    /// Pushes an image as `name:tag` and gives the reference to pull it by.
+    /// Pushes an image as `name:tag` and gives the reference to pull it by: its digest, since anybody
+    /// on this machine can reach the registry and push another image under the tag meanwhile.
     pub(crate) fn push(&self, layout: &Layout, name: &str) -> Result<String, RegistryError> {
         for digest in &layout.blobs {
             self.push_blob(name, digest, &layout.blob(digest))?;
@@ -119,7 +120,10 @@ impl LoopbackRegistry {
             201,
             request(self.address, "PUT", &path, &headers, body),
         )?;
-        Ok(format!("docker://{}/{name}:{}", self.address, layout.tag))
+        Ok(format!(
+            "docker://{}/{name}@{}",
+            self.address, layout.digest
+        ))
     }
 
     fn push_blob(&self, name: &str, digest: &str, file: &Path) -> Result<(), RegistryError> {

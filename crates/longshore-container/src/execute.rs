@@ -169,7 +169,6 @@ pub fn execute(plan: &RunPlan, tell: &mut dyn FnMut(Told<'_>)) -> Result<Outcome
     if plan.namespaces.init {
         match process::fork().map_err(failed("fork", "make the program's process"))? {
             Fork::Parent(child) => {
-                // The first process keeps no descriptor that the program may be waiting for to close.
                 let outcome = supervise::supervise(child, supervise::Role::FirstProcess)?;
                 supervise::report(report, outcome)
             }

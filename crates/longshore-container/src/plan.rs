@@ -437,6 +437,15 @@ fn identity(
         _ => Capabilities::None,
     };
     let switching = is_root && !user_namespace;
+    if is_root && user_namespace && (asked.uid.is_some() || !asked.gids.is_empty()) {
+        notices.push(
+            "`--security uid:` and `gid:` have no effect in a user namespace, which has root's id alone"
+                .into(),
+        );
+    }
+    if switching && asked.uid.is_some() && asked.gids.is_empty() {
+        notices.push("the program keeps root's groups; `--security gid:N` gives them up".into());
+    }
     let switch_uid = asked.uid.filter(|_| switching);
     let switch_gids = if switching {
         asked.gids.clone()
@@ -1065,6 +1074,29 @@ mod tests {
             error.to_string(),
             "cannot bind /data to /data: No such file or directory"
         );
+    }
+
+    #[test]
+    fn root_is_told_what_stays_root_s_where_another_id_was_asked_for() {
+        let root = Session {
+            uid: 0,
+            gid: 0,
+            user: "root".into(),
+            home: "/root".into(),
+            ..alice()
+        };
+        let told = |gids: &[u32], user: bool| {
+            let mut spec = spec();
+            spec.identity.uid = Some(1234);
+            spec.identity.gids = gids.to_vec();
+            spec.isolate.user = user;
+            let facts = facts(&spec, &root, &[]);
+            let plan = plan(&spec, &root, &rootfs(), &facts).expect("can be planned");
+            plan.notices.join("\n")
+        };
+        assert!(told(&[], false).contains("keeps root's groups"));
+        assert_eq!(told(&[5], false), "");
+        assert!(told(&[5], true).contains("have no effect in a user namespace"));
     }
 
     #[test]

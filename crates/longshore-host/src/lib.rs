@@ -13,7 +13,6 @@
 mod ability;
 mod account;
 mod alone;
-mod boot;
 mod cgroup;
 mod conditions;
 mod cpu;
@@ -38,7 +37,6 @@ mod session;
 
 pub use ability::{Abilities, Ability};
 pub use alone::wait_until_alone;
-pub use boot::boot_id;
 pub use cgroup::CgroupVersion;
 pub use conditions::{Conditions, Disturbance, find_program, load};
 pub use cpu::Cpus;

@@ -15,7 +15,7 @@ use crate::digest::{Digest, Hasher};
 use crate::error::{ErrorKind, ImageError};
 use crate::inflate::{Compression, Inflate};
 use crate::manifest::{
-    Descriptor, Document, Index, MAX_DOCUMENT_BYTES, Manifest, Platform, corrupt,
+    Descriptor, Document, Index, MAX_DOCUMENT_BYTES, MAX_LAYERS, Manifest, Platform, corrupt,
 };
 use crate::store::Store;
 
@@ -159,7 +159,7 @@ impl Local {
         tag: Option<&str>,
         platform: &Platform,
     ) -> Result<Vec<u8>, ImageError> {
-        let text = self.document("index.json")?;
+        let text = self.read_document("index.json")?;
         let Document::Index(mut index) = Document::parse(&text, &self.name)? else {
             return Err(corrupt(&self.name, "index.json", "it is no index"));
         };
@@ -213,7 +213,7 @@ impl Local {
             repo_tags: Option<Vec<String>>,
             layers: Vec<String>,
         }
-        let text = self.document("manifest.json")?;
+        let text = self.read_document("manifest.json")?;
         let saved: Vec<Saved> = serde_json::from_slice(&text)
             .map_err(|error| corrupt(&self.name, "manifest.json", error))?;
         let tags = |one: &Saved| one.repo_tags.clone().unwrap_or_default();
@@ -242,6 +242,13 @@ impl Local {
                 }
             },
         };
+        if chosen.layers.len() > MAX_LAYERS {
+            return Err(corrupt(
+                &self.name,
+                "manifest.json",
+                "it has more than 1024 layers",
+            ));
+        }
         let mut places = BTreeMap::new();
         let mut describe = |file: &str, media_type: &str| -> Result<Descriptor, ImageError> {
             let mut slice = self.slice(file)?;
@@ -316,10 +323,6 @@ impl Local {
             .unwrap_or_else(|| format!("blobs/sha256/{}", digest.hex()))
     }
 
-    fn document(&self, file: &str) -> Result<Vec<u8>, ImageError> {
-        self.read_document(file)
-    }
-
     fn read_document(&self, file: &str) -> Result<Vec<u8>, ImageError> {
         let mut slice = self.slice(file)?;
         if slice.left_bytes > MAX_DOCUMENT_BYTES {
@@ -342,7 +345,8 @@ impl Local {
         };
         match &self.files {
             Files::Folder(folder) => {
-                let path = folder.join(file);
+                // A name that leaves the folder is read as one below it.
+                let path = folder.join(normal(file));
                 let open = File::open(&path).map_err(|error| match error.kind() {
                     io::ErrorKind::NotFound => missing(),
                     _ => ImageError::io("read", &path, error),
@@ -456,6 +460,25 @@ fn normal(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_saved_image_in_a_folder_names_no_file_outside_of_it() {
+        let world = tempfile::tempdir().expect("a folder");
+        std::fs::write(world.path().join("config.json"), "{}").expect("own folder");
+        let folder = world.path().join("image");
+        std::fs::create_dir(&folder).expect("own folder");
+        let outside = world.path().join("config.json");
+        for config in ["../config.json", &outside.display().to_string()] {
+            let text = format!(r#"[{{"Config":"{config}","Layers":[]}}]"#);
+            std::fs::write(folder.join("manifest.json"), text).expect("own folder");
+            let store = Store::at(world.path().join("store"));
+            let mut local = Local::open("img", &folder, Shape::DockerSave, &store).expect("opens");
+            let error = local
+                .manifest(None, &Platform::here())
+                .expect_err("the file is outside");
+            assert_eq!(error.kind, ErrorKind::Corrupt, "{error}");
+        }
+    }
 
     #[test]
     fn names_in_archives_are_told_by_their_meaning() {

@@ -15,7 +15,9 @@ use crate::error::{ErrorKind, ImageError};
 /// specification asks registries for at least this).
 pub(crate) const MAX_DOCUMENT_BYTES: u64 = 4 << 20;
 /// More layers than any engine can build (overlayfs stops at 500).
-const MAX_LAYERS: usize = 1024;
+pub(crate) const MAX_LAYERS: usize = 1024;
+/// More bytes than any disk holds: sums of stated sizes stay far from the end of the numbers.
+const MAX_LAYERS_BYTES: u64 = 1 << 50;
 /// More platforms than exist.
 const MAX_INDEX_ENTRIES: usize = 4096;
 
@@ -232,6 +234,17 @@ impl Document {
         let manifest: Manifest = serde_json::from_slice(bytes).map_err(malformed)?;
         if manifest.layers.len() > MAX_LAYERS {
             return Err(corrupt(name, "manifest", "it has more than 1024 layers"));
+        }
+        let stated = manifest
+            .layers
+            .iter()
+            .try_fold(0_u64, |sum, layer| sum.checked_add(layer.size));
+        if stated.is_none_or(|bytes| bytes > MAX_LAYERS_BYTES) {
+            return Err(corrupt(
+                name,
+                "manifest",
+                "it states more than 1 PiB of layers",
+            ));
         }
         let config_type = manifest.config.media_type.as_str();
         let is_image = matches!(
@@ -506,6 +519,26 @@ mod tests {
         let text = br#"{"schemaVersion":1,"name":"x","fsLayers":[]}"#;
         let error = Document::parse(text, "img").expect_err("schema 1");
         assert_eq!(error.kind, ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn sizes_that_no_disk_holds_are_refused_before_they_are_summed_up() {
+        let digest = Digest::of(b"");
+        let text = |sizes: &[u64]| {
+            let layers: Vec<String> = sizes
+                .iter()
+                .map(|size| format!(r#"{{"digest":"{digest}","size":{size}}}"#))
+                .collect();
+            format!(
+                r#"{{"schemaVersion":2,"config":{{"digest":"{digest}","size":2}},"layers":[{}]}}"#,
+                layers.join(",")
+            )
+        };
+        assert!(Document::parse(text(&[1 << 40, 1]).as_bytes(), "img").is_ok());
+        for sizes in [&[u64::MAX, u64::MAX][..], &[1 << 60]] {
+            let error = Document::parse(text(sizes).as_bytes(), "img").expect_err("too large");
+            assert_eq!(error.kind, ErrorKind::Corrupt);
+        }
     }
 
     #[test]

@@ -264,6 +264,14 @@ impl Visit {
         )
     }
 
+    /// Whether an address is one of the registry itself: same scheme, host and port.
+    fn is_own(&self, url: &str) -> bool {
+        match (Url::parse(url), Url::parse(&self.base)) {
+            (Ok(url), Ok(base)) => url.origin() == base.origin(),
+            _ => false,
+        }
+    }
+
     /// Whether a registry of this machine answers plain HTTP with "this is TLS".
     async fn speaks_tls_only(&self) -> bool {
         match self.client.get(format!("{}/v2/", self.base)).send().await {
@@ -374,12 +382,14 @@ impl Visit {
             if let Some(from) = from {
                 request = request.header(RANGE, format!("bytes={from}-"));
             }
+            // The address of a foreign layer is the image maker's word, and none of the registry's.
+            let is_own = self.is_own(url);
             let authorization = self
                 .authorization
                 .lock()
                 .expect("no holder of this lock panics")
                 .clone();
-            if let Some(value) = authorization {
+            if let Some(value) = authorization.filter(|_| is_own) {
                 request = request.header(AUTHORIZATION, value);
             }
             let response = request
@@ -387,9 +397,8 @@ impl Visit {
                 .await
                 .map_err(|error| self.transport_failure(what, error))?;
             self.reached.store(true, Ordering::Relaxed);
-            let own_host =
-                Url::parse(url).is_ok_and(|asked| asked.host_str() == response.url().host_str());
-            if response.status() == StatusCode::UNAUTHORIZED && !logged_in && own_host {
+            let asks_us = is_own && self.is_own(response.url().as_str());
+            if response.status() == StatusCode::UNAUTHORIZED && !logged_in && asks_us {
                 self.log_in(response.headers()).await?;
                 logged_in = true;
                 continue;
@@ -539,7 +548,11 @@ impl Visit {
         let descriptor = download.descriptor;
         let what = format!("layer {} of {}", descriptor.digest.short(), self.image);
         let mut url = self.url("blobs", &descriptor.digest.to_string());
-        let mut foreign = descriptor.urls.iter().filter(|url| url.starts_with("http"));
+        let plain = self.base.starts_with("http://");
+        let mut foreign = descriptor
+            .urls
+            .iter()
+            .filter(|url| url.starts_with("https://") || plain && url.starts_with("http://"));
         let mut attempt = 0;
         while download.here_bytes < descriptor.size {
             let before = download.here_bytes;

@@ -208,11 +208,15 @@ fn put_in_place(
 ) -> Result<(), ImageError> {
     // Somebody may have made it meanwhile.
     check_target(target, existing)?;
+    let old = partial.join("old");
     if existing == Existing::Replace && target.exists() {
-        fs::rename(target, partial.join("old"))
-            .map_err(|error| ImageError::io("replace", target, error))?;
+        fs::rename(target, &old).map_err(|error| ImageError::io("replace", target, error))?;
     }
-    fs::rename(rootfs, target).map_err(|error| ImageError::io("put in place", target, error))
+    fs::rename(rootfs, target).map_err(|error| {
+        // A failure to put the old one back leaves nothing else to be done.
+        let _ = fs::rename(&old, target);
+        ImageError::io("put in place", target, error)
+    })
 }
 
 /// Writes the image's documents into its tree.

@@ -25,6 +25,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +33,7 @@ use std::time::{Duration, SystemTime};
 
 use longshore_host::Session;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Hasher};
@@ -127,6 +129,32 @@ pub(crate) struct Tree {
     pub(crate) lock: Option<Lock>,
 }
 
+/// What a name in `tmp` is given to.
+enum Passing {
+    /// A tree in the making; it belongs to the holder of its lock.
+    Tree(Digest),
+    /// A folder on its way out.
+    Trash,
+    /// A file that is being written.
+    File,
+}
+
+impl Passing {
+    fn of_name(name: &str) -> Option<Passing> {
+        if let Some(hex) = name.strip_prefix("tree-") {
+            let digest = Digest::parse(&format!("sha256:{hex}")).ok()?;
+            return Some(Passing::Tree(digest));
+        }
+        let (passing, numbers) = match name.split_once('-')? {
+            ("trash", numbers) => (Passing::Trash, numbers),
+            ("write", numbers) => (Passing::File, numbers),
+            _ => return None,
+        };
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        numbers.split('-').all(is_number).then_some(passing)
+    }
+}
+
 /// In a tree: the boot in which it was made, as long as it may not be on the disk yet.
 const UNFLUSHED: &str = "unflushed";
 /// The kernel writes what was changed half a minute ago (dirty_expire_centisecs, 30 s); this is
@@ -209,20 +237,36 @@ impl Store {
     }
 
     fn sweep(&self) -> Result<(), ImageError> {
-        for path in list(&self.root.join("tmp"))? {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if let Some(hex) = name.strip_prefix("tree-") {
-                let lock = Lock::try_take(&self.lock_path("tree", hex), Share::WithNobody)?;
-                if lock.is_some() && path.exists() {
-                    remove_tree(&path)?;
+        for (path, passing) in self.passing()? {
+            match passing {
+                Passing::Tree(digest) => {
+                    let path_of_lock = self.lock_path("tree", digest.hex());
+                    let lock = Lock::try_take(&path_of_lock, Share::WithNobody)?;
+                    if lock.is_some() && path.exists() {
+                        remove_tree(&path)?;
+                    }
                 }
-            } else if name.starts_with("trash-") {
-                remove_tree(&path)?;
-            } else if age(&path) > WRITING {
-                let _ = fs::remove_file(&path);
+                Passing::Trash => remove_tree(&path)?,
+                Passing::File if age(&path) > WRITING => {
+                    let _ = fs::remove_file(&path);
+                }
+                Passing::File => {}
             }
         }
         Ok(())
+    }
+
+    /// What is in `tmp`. Names that we do not give are passed over: somebody may have put the cache
+    /// into a folder whose `tmp` holds files of their own.
+    fn passing(&self) -> Result<Vec<(PathBuf, Passing)>, ImageError> {
+        let paths = list(&self.root.join("tmp"))?;
+        Ok(paths
+            .into_iter()
+            .filter_map(|path| {
+                let passing = Passing::of_name(path.file_name()?.to_str()?)?;
+                Some((path, passing))
+            })
+            .collect())
     }
 
     fn lock_path(&self, kind: &str, hex: &str) -> PathBuf {
@@ -332,12 +376,9 @@ impl Store {
 
     /// Writes a small file so that it is seen whole or not at all.
     fn write_whole(&self, path: &Path, text: &[u8]) -> Result<(), ImageError> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let pid = std::process::id();
-        let temporary = self.root.join("tmp").join(format!("write-{pid}-{count}"));
-        fs::File::create(&temporary)
-            .and_then(|mut file| file.write_all(text))
+        let (file, temporary) = self.new_file()?;
+        fs::File::from(file)
+            .write_all(text)
             .and_then(|()| fs::rename(&temporary, path))
             .map_err(|error| {
                 let _ = fs::remove_file(&temporary);
@@ -354,11 +395,26 @@ impl Store {
             return Ok(file.into());
         }
         // NFS has no O_TMPFILE.
-        let path = folder.join(format!("write-{}-scratch", std::process::id()));
-        let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::TRUNC, mode)
-            .map_err(|error| ImageError::io("write", &path, error))?;
+        let (file, path) = self.new_file()?;
         let _ = fs::remove_file(&path);
         Ok(file.into())
+    }
+
+    /// A new file in `tmp`. Other nodes, and containers with process numbers of their own, may use
+    /// the same store: a name that is taken is left to whoever took it.
+    fn new_file(&self) -> Result<(OwnedFd, PathBuf), ImageError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        loop {
+            let count = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("write-{}-{count}", std::process::id());
+            let path = self.root.join("tmp").join(name);
+            match rustix::fs::open(&path, flags, Mode::from_raw_mode(0o666)) {
+                Ok(file) => return Ok((file, path)),
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(ImageError::io("write", &path, error)),
+            }
+        }
     }
 
     /// Whether `wanted_bytes` fit on the disk of `place`; an error with the numbers if not.
@@ -511,22 +567,22 @@ impl Store {
                 });
             }
         }
-        for path in list(&self.root.join("tmp"))? {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let in_use = match name.strip_prefix("tree-") {
-                Some(hex) => self.is_held("tree", hex),
-                None => name.starts_with("write-") && age(&path) < WRITING,
+        for (path, passing) in self.passing()? {
+            let in_use = match &passing {
+                Passing::Tree(digest) => self.is_held("tree", digest.hex()),
+                Passing::File => age(&path) < WRITING,
+                Passing::Trash => false,
             };
             items.push(StoreItem {
                 kind: ItemKind::Leftover,
+                name: path
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
                 disk_bytes: disk_bytes(&path),
                 used_s: modified(&path),
                 in_use,
-                name,
                 path,
             });
         }
@@ -725,8 +781,8 @@ fn disk_bytes(path: &Path) -> u64 {
 /// Makes a tree that is about to get its name safe against a power cut: by a mark on a local disk,
 /// else by flushing it.
 pub(crate) fn guard(folder: &Path) -> Result<(), ImageError> {
-    match longshore_host::boot_id() {
-        Some(boot) if is_local(folder) => {
+    match longshore_host::process::boot_id() {
+        Ok(boot) if is_local(folder) => {
             let path = folder.join(UNFLUSHED);
             fs::write(&path, boot).map_err(|error| ImageError::io("write", &path, error))
         }
@@ -742,7 +798,7 @@ fn is_trusted(folder: &Path) -> bool {
         // Also where it cannot be read: whoever made the store readable made it whole.
         Err(_) => return true,
     };
-    let same_boot = longshore_host::boot_id().is_some_and(|boot| boot == made_in);
+    let same_boot = longshore_host::process::boot_id().is_ok_and(|boot| boot == made_in);
     if same_boot && age(&path) > WRITTEN_BY {
         // In a store that cannot be written the mark stays, and is judged again.
         let _ = fs::remove_file(&path);
@@ -777,4 +833,69 @@ pub(crate) fn flush(folder: &Path) -> Result<(), ImageError> {
     )
     .map_err(failed)?;
     rustix::fs::syncfs(&open).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_another_node_is_writing_is_left_to_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::at(folder.path().to_owned());
+        store.prepare().expect("own folder");
+        let theirs: Vec<PathBuf> = (0..200)
+            .map(|count| format!("tmp/write-{}-{count}", std::process::id()))
+            .map(|name| folder.path().join(name))
+            .collect();
+        for path in &theirs {
+            fs::write(path, "theirs").expect("own folder");
+        }
+        let (digest, platform) = (Digest::of(b"x"), Platform::here());
+        store.set_ref("x", &platform, &digest).expect("room");
+        let found = store.find_ref("x", &platform).expect("was set");
+        assert_eq!(found.digest, digest);
+        for path in &theirs {
+            assert_eq!(fs::read_to_string(path).expect("is there"), "theirs");
+        }
+    }
+
+    #[test]
+    fn a_tree_as_deep_as_images_may_be_is_removed_with_few_descriptors() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = Rlimit {
+            current: Some(1024),
+            maximum: getrlimit(Resource::Nofile).maximum,
+        };
+        setrlimit(Resource::Nofile, limit).expect("the usual limit is allowed");
+        let folder = tempfile::tempdir().expect("a folder");
+        let tree = folder.path().join("tree");
+        let depth = crate::unpack::Limits::default().depth as usize;
+        fs::create_dir_all(tree.join("d/".repeat(depth))).expect("own folder");
+        remove_tree(&tree).expect("can be removed");
+        assert!(!tree.exists());
+    }
+
+    #[test]
+    fn only_names_that_the_store_gives_are_its_own() {
+        let hex = "0".repeat(64);
+        for name in [
+            &*format!("tree-{hex}"),
+            "trash-12-0-1700000000",
+            "write-7-0",
+        ] {
+            assert!(Passing::of_name(name).is_some(), "{name}");
+        }
+        for name in [
+            "",
+            "tree-",
+            "tree-house",
+            "trash-can",
+            "write-",
+            "write-up.txt",
+            "x",
+        ] {
+            assert!(Passing::of_name(name).is_none(), "{name}");
+        }
+    }
 }

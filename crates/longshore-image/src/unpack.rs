@@ -74,7 +74,8 @@ impl Default for Limits {
             entries: 10_000_000,
             bytes: 1 << 40,
             file_bytes: 4 << 40,
-            depth: 1024,
+            // Whoever removes such a tree holds a descriptor for each, of which most have 1024.
+            depth: 512,
         }
     }
 }

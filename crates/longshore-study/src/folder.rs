@@ -29,8 +29,8 @@ pub enum FolderError {
         #[source]
         source: io::Error,
     },
-    /// The folder holds a result already.
-    #[error("{} holds a result already", path.display())]
+    /// There is something in the folder, which may be somebody's.
+    #[error("the folder {} is not empty", path.display())]
     Occupied {
         /// Which.
         path: PathBuf,
@@ -69,18 +69,20 @@ pub struct Journal {
 }
 
 impl ResultFolder {
-    /// Makes the folder with its parents; it must not hold a result yet.
+    /// Makes the folder with its parents; it must be empty.
     ///
     /// # Errors
     ///
-    /// [`FolderError::Occupied`] rather than mixing two results; [`FolderError::Write`] where the
-    /// place cannot be written.
+    /// [`FolderError::Occupied`] rather than mixing two results, or a result with files of another
+    /// kind that happen to have the same names; [`FolderError::Write`] where the place cannot be
+    /// written.
     pub fn create(path: &Path) -> Result<ResultFolder, FolderError> {
-        fs::create_dir_all(path).map_err(|source| FolderError::Write {
+        let fail = |source| FolderError::Write {
             path: path.to_owned(),
             source,
-        })?;
-        if path.join("samples.jsonl").exists() {
+        };
+        fs::create_dir_all(path).map_err(fail)?;
+        if fs::read_dir(path).map_err(fail)?.next().is_some() {
             return Err(FolderError::Occupied {
                 path: path.to_owned(),
             });
@@ -265,6 +267,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("temp folder");
         let result = ResultFolder::create(folder.path()).expect("is empty");
         result.journal().expect("can be written");
+        assert!(matches!(
+            ResultFolder::create(folder.path()),
+            Err(FolderError::Occupied { .. })
+        ));
+    }
+
+    #[test]
+    fn files_of_another_kind_are_not_written_over() {
+        let folder = tempfile::tempdir().expect("temp folder");
+        fs::write(folder.path().join("report.html"), "mine").expect("written");
         assert!(matches!(
             ResultFolder::create(folder.path()),
             Err(FolderError::Occupied { .. })

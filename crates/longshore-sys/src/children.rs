@@ -68,11 +68,13 @@ impl HeldSignals {
             }
             before.assume_init()
         };
-        // SAFETY: the set is valid; the descriptor returned is ours alone.
+        // SAFETY: both sets are valid; the descriptor returned is ours alone.
         let fd = unsafe {
             let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             if fd < 0 {
-                return Err(io::Error::last_os_error());
+                let error = io::Error::last_os_error();
+                libc::sigprocmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+                return Err(error);
             }
             OwnedFd::from_raw_fd(fd)
         };

@@ -126,6 +126,21 @@ pub fn exit_now(status: i32) -> ! {
 ///
 /// `ENOSYS` before Linux 5.9.
 pub fn close_all_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    for_all_but(kept, 0)
+}
+
+/// Makes execve(2) close every descriptor but the first three and these (close_range(2), Linux 5.11).
+///
+/// These are left as they are.
+///
+/// # Errors
+///
+/// `EINVAL` before Linux 5.11.
+pub fn close_all_on_exec_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    for_all_but(kept, libc::CLOSE_RANGE_CLOEXEC)
+}
+
+fn for_all_but(kept: &[BorrowedFd<'_>], flags: libc::c_uint) -> io::Result<()> {
     let mut kept: Vec<u32> = kept
         .iter()
         .map(|fd| fd.as_raw_fd().cast_unsigned())
@@ -134,17 +149,17 @@ pub fn close_all_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut first = 3;
     for fd in kept {
         if first < fd {
-            close_range(first, fd - 1)?;
+            close_range(first, fd - 1, flags)?;
         }
         first = first.max(fd + 1);
     }
-    close_range(first, u32::MAX)
+    close_range(first, u32::MAX, flags)
 }
 
-fn close_range(first: u32, last: u32) -> io::Result<()> {
+fn close_range(first: u32, last: u32, flags: libc::c_uint) -> io::Result<()> {
     // SAFETY: numbers only; what it means for owners of descriptors is the promise of the caller
     // of close_all_but.
-    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
+    if unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) } == 0 {
         Ok(())
     } else {
         Err(io::Error::last_os_error())

@@ -1,5 +1,6 @@
 //! The only place that writes to the terminal: results to stdout, all else to stderr.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -93,15 +94,34 @@ impl Ui {
     pub(crate) fn progress_line(&mut self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
             let text = longshore_host::name_errors(text);
-            let _ = writeln!(anstream::stderr().lock(), "{text}");
+            let _ = writeln!(anstream::stderr().lock(), "{}", visible(&text));
         }
     }
 
     fn line(&mut self, label: &str, colour: &str, text: &str) {
         let text = longshore_host::name_errors(text);
         // There is nobody left to tell when stderr is closed.
+        let text = visible(&text);
         let _ = writeln!(anstream::stderr().lock(), "{colour}{label}:\x1b[0m {text}");
     }
+}
+
+/// Writes control characters out: a name or label that an image's maker chose could otherwise speak
+/// to the terminal itself.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    let speaks = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    if !text.contains(speaks) {
+        return text.into();
+    }
+    let mut written = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if speaks(letter) {
+            written.extend(letter.escape_default());
+        } else {
+            written.push(letter);
+        }
+    }
+    written.into()
 }
 
 fn stdout_error(error: &io::Error) -> CommandError {
@@ -113,3 +133,17 @@ fn stdout_error(error: &io::Error) -> CommandError {
 
 /// The status of a command that did what it was asked to.
 pub(crate) const DONE: ExitCode = ExitCode::SUCCESS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_outside_cannot_speak_to_the_terminal() {
+        assert_eq!(visible("a\nb\tü"), "a\nb\tü");
+        assert_eq!(
+            visible("a\u{1b}]0;title\u{7}\rb"),
+            "a\\u{1b}]0;title\\u{7}\\rb"
+        );
+    }
+}

@@ -170,18 +170,10 @@ fn detached(planned: &Mount) -> Result<Option<OwnedFd>, StartError> {
     let (tree, reach) = match &planned.source {
         Source::Bind { path } => (bound(path, &planned.target)?, Reach::Tree),
         Source::HostDir { path, mode } => {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(path)
-                .map(|()| {
-                    // A directory that belongs to somebody else keeps its permissions.
-                    let _ = rustix::fs::chmod(path, Mode::from_raw_mode(*mode));
-                })
-                .map_err(failed(
-                    "mkdir",
-                    format!("make the directory {}", path.display()),
-                ))?;
+            make_host_directory(path, *mode).map_err(failed(
+                "mkdir",
+                format!("make the directory {}", path.display()),
+            ))?;
             (bound(path, &planned.target)?, Reach::Tree)
         }
         Source::Tmpfs { mode, size_bytes } => {
@@ -228,6 +220,21 @@ fn detached(planned: &Mount) -> Result<Option<OwnedFd>, StartError> {
         )?;
     }
     Ok(Some(tree))
+}
+
+/// Makes a directory outside unless there is one. One that is there keeps its permissions: where
+/// others can write beside it, its name may be their link to a directory of the caller's.
+fn make_host_directory(path: &Path, mode: u32) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)?;
+    }
+    match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
+        Err(Errno::EXIST) if path.is_dir() => Ok(()),
+        made => Ok(made?),
+    }
 }
 
 fn bound(path: &Path, target: &Path) -> Result<OwnedFd, StartError> {
@@ -598,7 +605,7 @@ impl Stage<'_> {
     fn room(&self, root: &OwnedFd, planned: &Mount, mode: u32) -> Result<OwnedFd, StartError> {
         let target = &planned.target;
         let doing = || format!("make room for bind points at {}", target.display());
-        let name = own_name(target);
+        let name = one_component(target);
         make_directory(self.own().as_fd(), &name, mode).map_err(failed("mkdirat", doing()))?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = rustix::mount::open_tree(self.own(), &*name, flags)
@@ -618,7 +625,7 @@ impl Stage<'_> {
     ) -> Result<OwnedFd, StartError> {
         use std::io::Write as _;
         let doing = || format!("write {} for the container", target.display());
-        let name = own_name(target);
+        let name = one_component(target);
         let name = &*name;
         let file = rustix::fs::openat(
             self.own(),
@@ -636,17 +643,6 @@ impl Stage<'_> {
         restrict(&tree, restrictions(limits), Reach::Mount, &doing())?;
         Ok(tree)
     }
-}
-
-/// A name for something of ours that is unique: the whole path in one component.
-fn own_name(target: &Path) -> OsString {
-    use std::os::unix::ffi::OsStringExt as _;
-    let bytes = target.as_os_str().as_bytes().iter();
-    OsString::from_vec(
-        bytes
-            .map(|&byte| if byte == b'/' { b'%' } else { byte })
-            .collect(),
-    )
 }
 
 fn overlay_hint(error: &io::Error) -> Option<String> {

@@ -26,8 +26,8 @@ pub struct InstanceOutput {
     pub err: File,
 }
 
-/// Starts an instance, which keeps `held` open, and gives its first process, as seen from outside, once it is ready; `None`
-/// where it could not start, which was then said by the process that tried.
+/// Starts an instance, which keeps `held` open, and gives its first process, as seen from outside,
+/// once it is ready; `None` where it could not start, which was then said by the process that tried.
 ///
 /// As with [`execute`](super::execute), an error may be returned in a child of the calling process.
 ///
@@ -79,15 +79,19 @@ pub fn start_instance(
     let _ = File::from(go).read(&mut [0]);
     assembly::assemble(plan, tell)?;
     redirect(output)?;
-    let program = start_program(plan)?;
-    let _ = report.write_all(b" ready");
-    drop(report);
-    // From here on this process is on its own, never returns, and holds nothing that its caller
-    // waits for.
     let kept: Vec<BorrowedFd<'_>> = held
         .into_iter()
         .chain(lock.as_ref().map(|lock| lock.as_fd()))
         .collect();
+    // The program outlives the caller too, and holds nothing that the caller waits for.
+    process::close_all_on_exec_but(&kept).map_err(failed(
+        "close_range",
+        "keep the caller's files from the program",
+    ))?;
+    let program = start_program(plan)?;
+    let _ = report.write_all(b" ready");
+    drop(report);
+    // From here on this process is on its own and never returns.
     process::close_all_but(&kept).map_err(failed("close_range", "let the caller's files go"))?;
     hold(program)
 }

@@ -148,7 +148,7 @@ pub(crate) struct ActionOptions {
     /// Host name inside
     #[arg(long, value_name = "NAME", help_heading = "Isolation")]
     hostname: Option<OsString>,
-    /// Name servers
+    /// Name servers to ask inside
     #[arg(
         long,
         value_name = "LIST",
@@ -576,7 +576,11 @@ impl ActionOptions {
             let wrong = |why: &str| {
                 CommandError::new(Kind::NotStarted, format!("`--security {word}`: {why}"))
             };
-            let number = |text: &str| text.parse::<u32>().map_err(|_| wrong("an id is a number"));
+            // The largest number means "leave as it is" to setresuid(2), and would stay root.
+            let number = |text: &str| {
+                let id = text.parse::<u32>().ok().filter(|&id| id != u32::MAX);
+                id.ok_or_else(|| wrong("an id is a number below 4294967295"))
+            };
             match word.split_once(':') {
                 Some(("uid", id)) => identity.uid = Some(number(id)?),
                 Some(("gid", ids)) => {

@@ -16,11 +16,11 @@ use crate::ui::Ui;
 /// command's own; 125 means that Longshore could not start it, 126 that it cannot be executed, 127 that it is not there.
 #[derive(Args)]
 pub(crate) struct ExecArgs {
-    #[command(flatten)]
-    options: ActionOptions,
     /// Image and command: a directory or a reference, then a program with its arguments
     #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "COMMAND"])]
     words: Vec<OsString>,
+    #[command(flatten)]
+    options: ActionOptions,
 }
 
 pub(crate) fn run(ui: &mut Ui, args: &ExecArgs) -> Result<ExitCode, CommandError> {

@@ -15,7 +15,7 @@ use crate::commands::images::size;
 use crate::commands::pull::{SourceArgs, image_error};
 use crate::error::{CommandError, Kind};
 use crate::progress::PullProgress;
-use crate::ui::{DONE, Ui};
+use crate::ui::{DONE, Ui, visible};
 
 /// Show what an image says about itself
 ///
@@ -91,7 +91,7 @@ pub(crate) fn run(ui: &mut Ui, args: &InspectArgs) -> Result<ExitCode, CommandEr
     if args.json || args.all {
         ui.json(&record(args, &found))?;
     } else {
-        ui.result(&text(args, &found))?;
+        ui.result(&visible(&text(args, &found)))?;
     }
     Ok(DONE)
 }

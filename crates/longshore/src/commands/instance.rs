@@ -58,11 +58,11 @@ struct InstanceStart {
     /// Write the number of the first process to this file
     #[arg(long, value_name = "FILE")]
     pid_file: Option<std::path::PathBuf>,
-    #[command(flatten)]
-    options: ActionOptions,
     /// Image, name of the instance, and arguments
     #[arg(required = true, num_args = 2.., trailing_var_arg = true, value_names = ["IMAGE", "NAME", "ARGUMENT"])]
     words: Vec<OsString>,
+    #[command(flatten)]
+    options: ActionOptions,
 }
 
 /// List running instances

@@ -16,11 +16,11 @@ use crate::ui::Ui;
 /// reach the program byte for byte. An image's WORKDIR is where it starts. The exit status is the program's own.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    #[command(flatten)]
-    options: ActionOptions,
     /// Image, a directory or a reference, and arguments for its program
     #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "ARGUMENT"])]
     words: Vec<OsString>,
+    #[command(flatten)]
+    options: ActionOptions,
 }
 
 pub(crate) fn run(ui: &mut Ui, args: &RunArgs) -> Result<ExitCode, CommandError> {

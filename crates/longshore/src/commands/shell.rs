@@ -18,11 +18,11 @@ pub(crate) struct ShellArgs {
     /// The shell to start, a path in the image
     #[arg(short, long, value_name = "PATH")]
     shell: Option<OsString>,
-    #[command(flatten)]
-    options: ActionOptions,
     /// Image, a directory or a reference, and arguments for the shell
     #[arg(required = true, trailing_var_arg = true, value_names = ["IMAGE", "ARGUMENT"])]
     words: Vec<OsString>,
+    #[command(flatten)]
+    options: ActionOptions,
 }
 
 pub(crate) fn run(ui: &mut Ui, args: &ShellArgs) -> Result<ExitCode, CommandError> {

@@ -488,7 +488,8 @@ struct WorkFolder {
 
 impl WorkFolder {
     fn make(path: PathBuf, keep: bool) -> Result<WorkFolder, CommandError> {
-        fs::create_dir_all(&path).map_err(|error| {
+        // All that is in it is removed at the end, so it must be new.
+        fs::create_dir(&path).map_err(|error| {
             CommandError::new(
                 Kind::Failed,
                 format!("cannot make the folder {}: {error}", path.display()),

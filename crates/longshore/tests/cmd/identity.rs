@@ -141,6 +141,12 @@ fn root_can_start_as_somebody_else_and_in_a_user_namespace() {
         "id -u; id -g; id -G",
     ]));
     assert_eq!(out, "1234\n5\n5 6\n");
+    for ids in ["uid:4294967295", "gid:5:4294967295"] {
+        let mut command = world.longshore_as_caller();
+        let said = say(command.args(["exec", "--security", ids, "box", "id"]));
+        assert_eq!((said.status, said.out.as_str()), (Some(125), ""), "{ids}");
+        assert!(said.err.contains("an id is a number"), "{}", said.err);
+    }
     let out = succeed(world.longshore_as_caller().args([
         "exec",
         "--userns",

@@ -144,6 +144,33 @@ fn a_start_script_runs_with_its_arguments_and_is_asked_to_end() {
 }
 
 #[test]
+fn the_program_of_an_instance_holds_no_file_of_its_caller() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(here) = Instances::new() else {
+        skip!("no static busybox")
+    };
+    let folder = here.world.path("work/box/.singularity.d");
+    fs::create_dir_all(&folder).expect("own folder");
+    let script = folder.join("startscript");
+    let text = "#!/bin/sh\nfor f in /proc/self/fd/*; do readlink $f; done > part\nmv part held\n";
+    fs::write(&script, text).expect("own folder");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("own file");
+    here.world.write("work/callers", "");
+    let start = here.longshore(&["instance", "start", "box", "apart"]);
+    let mut through = here.world.host_command("/bin/sh");
+    through
+        .env("XDG_RUNTIME_DIR", here.world.path("run"))
+        .args(["-c", "exec 3< callers; exec \"$@\"", "sh"])
+        .arg(start.get_program())
+        .args(start.get_args());
+    succeed(&mut through);
+    let wait = "while ! [ -e held ]; do sleep 0.1; done; cat held";
+    let held = succeed(&mut here.longshore(&["exec", "instance://apart", "sh", "-c", wait]));
+    assert!(held.contains("apart.err"), "{held}");
+    assert!(!held.contains("callers"), "{held}");
+}
+
+#[test]
 fn a_record_of_another_process_is_not_believed() {
     let Some(here) = Instances::new() else {
         skip!("no static busybox")

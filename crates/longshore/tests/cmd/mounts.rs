@@ -419,6 +419,49 @@ fn an_overlay_directory_is_written_by_one_container_at_a_time() {
 }
 
 #[test]
+fn no_descriptor_of_a_directory_leads_out_of_a_container() {
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    world.make_dir("work/layer");
+    let script = "for f in /proc/self/fd/*; do test -d $f && readlink $f; done; true";
+    let out = succeed(world.longshore().args([
+        "exec",
+        "-c",
+        "--overlay",
+        "layer",
+        "box",
+        "sh",
+        "-c",
+        script,
+    ]));
+    assert_eq!(out, "");
+}
+
+#[test]
+fn a_working_directory_that_is_there_keeps_its_permissions() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    let secret = world.make_dir("secret");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o700)).expect("own folder");
+    world.make_dir("work/wd");
+    symlink(&secret, world.path("work/wd/tmp")).expect("own folder");
+    let out = succeed(world.longshore().args([
+        "exec", "-c", "-W", "wd", "box", "stat", "-c", "%a", "/var/tmp",
+    ]));
+    assert_eq!(out, "1777\n", "one that is made is for all");
+    let mode = fs::metadata(&secret)
+        .expect("is there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o7777, 0o700, "one that was there is left as it was");
+}
+
+#[test]
 fn default_mounts_can_be_left_out() {
     let world = World::new();
     let Some(_) = world.busybox_rootfs("box") else {

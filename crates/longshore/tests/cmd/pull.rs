@@ -356,6 +356,53 @@ fn a_token_is_fetched_and_does_not_follow_a_redirect() {
 }
 
 #[test]
+fn a_login_does_not_follow_the_address_of_a_foreign_layer() {
+    let mut image = Image::small();
+    let served = image.clone();
+    let elsewhere = FakeRegistry::start("127.0.0.1", move |seen| {
+        if seen.path.starts_with("/login/") {
+            let basic = r#"Basic realm="elsewhere""#;
+            return Reply::of(401, b"{}").with("WWW-Authenticate", basic);
+        }
+        ordinary(&served, seen)
+    });
+    let foreign = image.layers[0].digest.clone();
+    let plain = String::from_utf8(image.manifest.clone()).expect("JSON");
+    for (folder, status) in [("free", 0), ("login", 1)] {
+        let address = format!("http://{}/{folder}/{foreign}", elsewhere.address);
+        let with_address = format!(r#""digest":"{foreign}","urls":["{address}"]"#);
+        image.manifest = plain
+            .replace(&format!(r#""digest":"{foreign}""#), &with_address)
+            .into_bytes();
+        let (served, missing) = (image.clone(), foreign.to_string());
+        let registry = FakeRegistry::start("127.0.0.1", move |seen| {
+            if seen.path == "/v2/" {
+                return Reply::of(200, b"{}");
+            }
+            if seen.header("authorization") != Some(BASIC) {
+                let basic = r#"Basic realm="test""#;
+                return Reply::of(401, b"{}").with("WWW-Authenticate", basic);
+            }
+            if seen.path.ends_with(&missing) {
+                return Reply::of(404, b"{}");
+            }
+            ordinary(&served, seen)
+        });
+        let world = World::new();
+        let said = say(&mut pull(
+            &world,
+            &format!("docker://{}/a", registry.address),
+        ));
+        assert_eq!(said.status, Some(status), "{}", said.err);
+    }
+    let asked = elsewhere.seen();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    for seen in &asked {
+        assert_eq!(seen.header("authorization"), None, "{seen:?}");
+    }
+}
+
+#[test]
 fn a_registry_that_asks_to_wait_is_waited_for() {
     let image = Image::small();
     let times = AtomicUsize::new(0);

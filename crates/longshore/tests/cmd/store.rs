@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use crate::image_server::{FakeRegistry, Image, Packing, Reply, Tar, ordinary};
 use crate::support::{World, program, say, skip, succeed};
@@ -141,6 +142,36 @@ fn the_places_of_the_store_come_from_the_environment() {
     assert!(world.path("work/place/longshore/trees").is_dir());
     pull("LONGSHORE_CACHEDIR");
     assert!(world.path("work/place/trees").is_dir());
+}
+
+#[test]
+fn a_cache_beside_files_of_the_users_own_leaves_them_alone() {
+    let world = World::new();
+    Image::small().write_layout(&world.path("work/layout"), "v1");
+    let own = ["thesis.tex", "write-up.txt", "tree-house/a", "trash-can/a"];
+    for folder in ["", "/tmp", "/tmp/tree-house", "/tmp/trash-can"] {
+        world.make_dir(format!("work/place{folder}"));
+    }
+    let two_days_ago = SystemTime::now() - Duration::from_secs(2 * 86400);
+    for name in own.iter().chain(&["write-1-0"]) {
+        let path = world.path(format!("work/place/tmp/{name}"));
+        world.write(format!("work/place/tmp/{name}"), "x");
+        let file = fs::File::options().write(true).open(path);
+        file.and_then(|file| file.set_modified(two_days_ago))
+            .expect("own file");
+    }
+    for arguments in [&["pull", "oci:layout"][..], &["cache", "clean", "--all"]] {
+        let place = world.path("work/place");
+        let mut command = world.longshore();
+        command.env("LONGSHORE_CACHEDIR", place).args(arguments);
+        succeed(&mut command);
+    }
+    for name in own {
+        let path = world.path(format!("work/place/tmp/{name}"));
+        assert!(path.exists(), "{name} is gone");
+    }
+    let leftover = world.path("work/place/tmp/write-1-0");
+    assert!(!leftover.exists(), "what a killed command left is swept");
 }
 
 #[test]

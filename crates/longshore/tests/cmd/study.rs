@@ -130,7 +130,13 @@ fn a_result_is_not_written_over() {
     succeed(&mut run(&world, "r", &study));
     let said = say(&mut run(&world, "r", &study));
     assert_eq!(said.status, Some(1));
-    assert!(said.err.contains("holds a result already"), "{}", said.err);
+    assert!(said.err.contains("/r is not empty"), "{}", said.err);
+    // What a study makes for itself is removed at its end; what others made is not.
+    world.make_dir("work/mine/work");
+    let own = world.write("work/mine/work/thesis.tex", "x");
+    let said = say(&mut run(&world, "mine", &study));
+    assert_eq!(said.status, Some(1));
+    assert!(own.exists(), "{}", said.err);
 }
 
 #[test]
