@@ -1,7 +1,7 @@
 //! Plans and starts containers for an ordinary user.
 //!
 //! [`RunSpec`] is what was asked for, [`inspect`] looks once at what the plan depends on,
-//! [`plan`] decides everything without touching the system, and [`execute`] makes the system
+//! [`plan()`] decides everything without touching the system, and [`execute()`] makes the system
 //! calls. A plain start makes no process, no thread and runs no shell: the calling process moves
 //! into new namespaces, puts the mounts together by file descriptors and becomes the program.
 

@@ -1,6 +1,6 @@
 //! Image references, registries, layers, unpacking and the local store.
 //!
-//! [`open`] is what a container start needs: an image of the store costs a few system calls, any
+//! [`open()`] is what a container start needs: an image of the store costs a few system calls, any
 //! other is pulled first. No thread is left when a function of this crate returns, so that the caller
 //! may make namespaces.
 

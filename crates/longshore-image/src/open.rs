@@ -153,7 +153,7 @@ pub fn open(
 ///
 /// # Errors
 ///
-/// As [`open`].
+/// As [`open()`].
 pub fn inspect(
     session: &Session,
     store: &Store,

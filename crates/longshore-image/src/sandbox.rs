@@ -68,7 +68,7 @@ pub struct Sandbox {
 /// # Errors
 ///
 /// [`ErrorKind::Busy`] where something stands at `target` or another pull works there; else as
-/// [`crate::open`].
+/// [`crate::open()`].
 #[allow(clippy::too_many_arguments)]
 pub fn pull_sandbox(
     session: &Session,
