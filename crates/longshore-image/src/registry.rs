@@ -115,7 +115,7 @@ impl Registry {
         let plain = transport == Transport::Plain || image.is_loopback();
         let client = {
             let _inside = runtime.enter();
-            client(image, plain)?
+            client(image, plain, Redirects::Followed)?
         };
         let host = image.api_host();
         let scheme = if plain { "http" } else { "https" };
@@ -215,7 +215,16 @@ impl Registry {
     }
 }
 
-fn client(image: &RegistryRef, plain: bool) -> Result<Client, ImageError> {
+/// What happens when a server names another place.
+#[derive(Clone, Copy)]
+enum Redirects {
+    /// Blobs lie elsewhere, as a rule.
+    Followed,
+    /// A body with a secret goes nowhere but where it was meant to go.
+    Refused,
+}
+
+fn client(image: &RegistryRef, plain: bool, redirects: Redirects) -> Result<Client, ImageError> {
     let builder = || {
         let builder = Client::builder()
             .user_agent(concat!("longshore/", env!("CARGO_PKG_VERSION")))
@@ -234,6 +243,10 @@ fn client(image: &RegistryRef, plain: bool) -> Result<Client, ImageError> {
                     attempt.follow()
                 }
             }));
+        let builder = match redirects {
+            Redirects::Followed => builder,
+            Redirects::Refused => builder.redirect(reqwest::redirect::Policy::none()),
+        };
         if image.is_loopback() {
             builder.no_proxy()
         } else {
@@ -500,7 +513,9 @@ impl Visit {
                     .append_pair("client_id", "longshore")
                     .append_pair("scope", &scope)
                     .extend_pairs(service.map(|service| ("service", service)));
-                self.client
+                // A redirect of a POST with its body (307, 308) would hand the token on.
+                client(&self.image, may_be_plain, Redirects::Refused)
+                    .map_err(Failure::Final)?
                     .post(url)
                     .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
                     .body(form.query().unwrap_or_default().to_owned())

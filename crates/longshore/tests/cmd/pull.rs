@@ -356,6 +356,42 @@ fn a_token_is_fetched_and_does_not_follow_a_redirect() {
 }
 
 #[test]
+fn an_identity_token_is_not_handed_on_by_a_redirect() {
+    let image = Image::small();
+    let elsewhere = FakeRegistry::start("127.0.0.1", |_| Reply::of(200, br#"{"token":"t"}"#));
+    let target = elsewhere.address.clone();
+    let registry = FakeRegistry::start("127.0.0.1", move |seen| {
+        let host = seen.header("host").unwrap_or_default();
+        match seen.path.as_str() {
+            "/v2/" => Reply::of(200, b"{}"),
+            "/token" => Reply::of(307, b"").with("Location", &format!("http://{target}/token")),
+            _ if seen.header("authorization") == Some("Bearer t") => ordinary(&image, seen),
+            _ => Reply::of(401, b"{}").with(
+                "WWW-Authenticate",
+                &format!(r#"Bearer realm="http://{host}/token",service="test""#),
+            ),
+        }
+    });
+    let world = World::new();
+    world.make_dir("home/.docker");
+    world.write(
+        "home/.docker/config.json",
+        format!(
+            r#"{{"auths":{{"{}":{{"identitytoken":"s3cret"}}}}}}"#,
+            registry.address
+        ),
+    );
+    let said = say(world
+        .longshore()
+        .args(["pull", &format!("docker://{}/a/b", registry.address)]));
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(!said.err.contains("s3cret"), "{}", said.err);
+    let asked = registry.seen();
+    assert!(asked.iter().any(|seen| seen.method == "POST"), "{asked:?}");
+    assert_eq!(elsewhere.seen().len(), 0, "the token went elsewhere");
+}
+
+#[test]
 fn a_login_does_not_follow_the_address_of_a_foreign_layer() {
     let mut image = Image::small();
     let served = image.clone();
