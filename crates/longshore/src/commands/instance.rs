@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -160,6 +160,11 @@ fn start(
         out: log(&log_out)?,
         err: log(&log_err)?,
     };
+    // Before anything runs: an instance whose number could not be told would be left behind.
+    let pid_file = match &args.pid_file {
+        Some(path) => Some(File::create(path).map_err(|error| pid_file_error(path, &error))?),
+        None => None,
+    };
     let held = image_lock.as_ref().map(|lock| lock.as_fd());
     let started = start_instance(&plan, &output, held, &mut |told| action::hear(ui, told))
         .map_err(|error| action::start_error(&error, &rootfs))?;
@@ -186,16 +191,8 @@ fn start(
     })?;
     instances.save(&record).map_err(|error| failed(&error))?;
     drop(lock);
-    if let Some(file) = &args.pid_file {
-        std::fs::write(file, format!("{pid}\n")).map_err(|error| {
-            CommandError::new(
-                Kind::Failed,
-                format!(
-                    "cannot write the number of the process to {}: {error}",
-                    file.display()
-                ),
-            )
-        })?;
+    if let (Some(path), Some(mut file)) = (&args.pid_file, pid_file) {
+        writeln!(file, "{pid}").map_err(|error| pid_file_error(path, &error))?;
     }
     ui.progress_line(&format!("instance started: {name}, process {pid}"));
     Ok(DONE)
@@ -207,6 +204,16 @@ fn marker(name: &str) -> EnvRequest {
         value: name.into(),
         origin: Origin::Longshore,
     }
+}
+
+fn pid_file_error(path: &Path, error: &io::Error) -> CommandError {
+    CommandError::new(
+        Kind::Failed,
+        format!(
+            "cannot write the number of the process to {}: {error}",
+            path.display()
+        ),
+    )
 }
 
 /// The name in `instance://NAME`.

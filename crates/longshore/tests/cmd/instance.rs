@@ -249,3 +249,31 @@ fn the_image_of_an_instance_stays_in_the_store() {
     succeed(&mut here.longshore(&["cache", "clean", "--all"]));
     assert!(!tree.exists());
 }
+
+#[test]
+fn the_number_of_the_first_process_is_written_or_nothing_is_started() {
+    let Some(here) = Instances::new() else {
+        skip!("no static busybox")
+    };
+    let path = here.world.path("work/pid");
+    let file = path.to_str().expect("is text");
+    succeed(&mut here.longshore(&["instance", "start", "--pid-file", file, "box", "one"]));
+    let written = fs::read_to_string(file).expect("was written");
+    let list = succeed(&mut here.longshore(&["instance", "list", "--json"]));
+    assert!(
+        list.contains(&format!(r#""pid":{},"#, written.trim())),
+        "{list}"
+    );
+    let said = say(&mut here.longshore(&[
+        "instance",
+        "start",
+        "--pid-file",
+        "/nosuch/pid",
+        "box",
+        "two",
+    ]));
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(said.err.contains("/nosuch/pid"), "{}", said.err);
+    let list = succeed(&mut here.longshore(&["instance", "list", "--json"]));
+    assert!(!list.contains(r#""two""#), "{list}");
+}
