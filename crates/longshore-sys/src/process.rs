@@ -3,44 +3,50 @@
 use std::convert::Infallible;
 use std::ffi::{CStr, CString, c_char};
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether SIGPIPE was ignored when this process was started.
-static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
-
-/// Rust's runtime sets SIGPIPE to "ignore" before `main`, and stable Rust has no way to keep it from
-/// that (`-Zon-broken-pipe` is not stable). What the caller had set can be seen only earlier: by the
-/// C library's call of the functions in this section, as the runtime itself comes to its arguments.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static BEFORE_THE_RUNTIME: extern "C" fn() = {
-    extern "C" fn look_at_sigpipe() {
-        let mut action = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: no new action is given, and the kernel fills the old one in before it is looked at.
-        // Nothing here needs the runtime: no allocation, no panic, no output.
-        unsafe {
-            if libc::sigaction(libc::SIGPIPE, std::ptr::null(), action.as_mut_ptr()) == 0 {
-                let ignored = action.assume_init().sa_sigaction == libc::SIG_IGN;
-                SIGPIPE_IGNORED.store(ignored, Ordering::Relaxed);
-            }
-        }
-    }
-    look_at_sigpipe
-};
-
-/// Sets SIGPIPE back to what it was when this process was started: the Rust runtime has changed it
-/// to "ignore".
+/// Defines the program's `main` as the C library calls it, without the Rust runtime's part before it.
 ///
-/// A command whose reader has gone (`longshore images | head`) then ends quietly, and a program
-/// that is started in a container finds what its caller left it: some services ignore the signal on
-/// purpose, and shells pass that on (`trap '' PIPE`).
-pub fn restore_sigpipe() {
-    if !SIGPIPE_IGNORED.load(Ordering::Relaxed) {
-        // SAFETY: SIG_DFL installs no handler, so no code of ours can run in signal context.
-        unsafe {
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+/// `$start` is a function without arguments that gives the exit status as `u8`.
+///
+/// The runtime would set SIGPIPE to "ignore", which the program of a container inherits, and what the
+/// caller had set could not be told any more: some services ignore the signal on purpose, and
+/// shells pass that on (`trap '' PIPE`). It would also read `/proc/self/maps` and install handlers that
+/// tell of an overflowing stack, which is 3 % of a container start. What it does for safety is done
+/// here: descriptors 0 to 2 are never left free for a file to be opened as.
+#[macro_export]
+macro_rules! c_main {
+    ($start:path) => {
+        #[allow(unsafe_code)]
+        #[unsafe(no_mangle)]
+        extern "C" fn main() -> i32 {
+            $crate::process::open_standard_descriptors();
+            i32::from($start())
+        }
+    };
+}
+
+/// Opens `/dev/null` in the place of each standard descriptor that the caller has closed.
+///
+/// A file that came to be descriptor 2 would get our messages written into it.
+pub fn open_standard_descriptors() {
+    let mut ends = [0, 1, 2].map(|fd| libc::pollfd {
+        fd,
+        events: 0,
+        revents: 0,
+    });
+    // SAFETY: the array outlives the call; open takes a constant, and abort nothing.
+    unsafe {
+        if libc::poll(ends.as_mut_ptr(), 3, 0) < 1 {
+            return;
+        }
+        for end in ends {
+            // The lowest free number is given, so that they come in order.
+            if end.revents & libc::POLLNVAL != 0
+                && libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) == -1
+            {
+                libc::abort();
+            }
         }
     }
 }

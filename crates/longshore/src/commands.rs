@@ -15,11 +15,9 @@ mod run;
 mod shell;
 mod study;
 
-use std::process::ExitCode;
-
 use clap::Subcommand;
 
-use crate::error::CommandError;
+use crate::error::{CommandError, Status};
 use crate::ui::Ui;
 
 /// What `longshore` can be asked to do.
@@ -40,7 +38,7 @@ pub(crate) enum Command {
 
 impl Command {
     /// Runs the command and gives the exit status of the process.
-    pub(crate) fn run(&self, ui: &mut Ui) -> Result<ExitCode, CommandError> {
+    pub(crate) fn run(&self, ui: &mut Ui) -> Result<Status, CommandError> {
         match self {
             Command::Exec(args) => exec::run(ui, args),
             Command::Run(args) => run::run(ui, args),

@@ -2,7 +2,21 @@
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
-use std::process::ExitCode;
+
+/// The exit status of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status(pub(crate) u8);
+
+impl Status {
+    /// What was asked for is done.
+    pub(crate) const SUCCESS: Status = Status(0);
+}
+
+impl From<u8> for Status {
+    fn from(status: u8) -> Status {
+        Status(status)
+    }
+}
 
 /// The few kinds of failure that the exit status tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +39,8 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The exit status that stands for this kind.
-    pub(crate) fn exit_code(self) -> ExitCode {
-        ExitCode::from(self.status())
+    pub(crate) fn exit_code(self) -> Status {
+        Status::from(self.status())
     }
 
     /// The exit status that tells it.
@@ -94,7 +108,7 @@ impl CommandError {
     }
 
     /// The exit status of the process that ends with this error.
-    pub(crate) fn status(&self) -> ExitCode {
+    pub(crate) fn status(&self) -> Status {
         self.kind.exit_code()
     }
 }

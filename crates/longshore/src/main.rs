@@ -3,16 +3,18 @@
 //! Every command is *ask, plan, do, tell*; its arguments and its story are one file under
 //! `commands/`. Only this crate prints, picks colours and knows exit statuses.
 
+#![cfg_attr(not(test), no_main)]
+
 mod commands;
 mod error;
 mod progress;
 mod ui;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use clap::{Args, Parser};
 
+use crate::error::Status;
 use crate::ui::{Ui, Verbosity};
 
 /// Takes an HPC job to a machine and proves that it runs there at the speed of the hardware
@@ -71,8 +73,21 @@ fn parse_direct(arguments: &[OsString]) -> Option<Cli> {
     }
 }
 
-fn main() -> ExitCode {
-    longshore_sys::process::restore_sigpipe();
+#[cfg(not(test))]
+longshore_sys::c_main!(main_status);
+
+// The tests of this crate have a `main` of their own, and leave this one alone.
+#[cfg(test)]
+fn main() {
+    main_status();
+}
+
+fn main_status() -> u8 {
+    start().0
+}
+
+/// Does what the command line asks for.
+fn start() -> Status {
     let arguments = commands::action::understand_docker(std::env::args_os().collect());
     let parsed = parse_direct(&arguments).map_or_else(|| Cli::try_parse_from(&arguments), Ok);
     let cli = match parsed {

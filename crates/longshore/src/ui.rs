@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
-use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 
 /// How much the user wants to hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,7 +131,7 @@ fn stdout_error(error: &io::Error) -> CommandError {
 }
 
 /// The status of a command that did what it was asked to.
-pub(crate) const DONE: ExitCode = ExitCode::SUCCESS;
+pub(crate) const DONE: Status = Status::SUCCESS;
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,6 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use longshore_container::{
@@ -20,7 +19,7 @@ use longshore_host::Session;
 
 use crate::commands::image_source::{self, ImageOptions};
 use crate::commands::{instance, plan_text};
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 use crate::ui::{DONE, Ui};
 
 /// Options of everything that starts a container
@@ -276,11 +275,11 @@ fn action_verb(arguments: &[OsString]) -> Option<usize> {
 
 /// The status for a command line that was not understood: where a program was to be started, 2
 /// would look like the program's own.
-pub(crate) fn usage_status(arguments: &[OsString], error: &clap::Error) -> ExitCode {
+pub(crate) fn usage_status(arguments: &[OsString], error: &clap::Error) -> Status {
     if error.use_stderr() && action_verb(arguments).is_some() {
         return CommandError::new(Kind::NotStarted, "wrong usage").status();
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+    Status::from(u8::try_from(error.exit_code()).unwrap_or(1))
 }
 
 /// The options above whose value is a word of its own.
@@ -706,7 +705,7 @@ pub(crate) fn perform(
     image: &OsStr,
     action: Action,
     options: &ActionOptions,
-) -> Result<ExitCode, CommandError> {
+) -> Result<Status, CommandError> {
     if let Some(name) = instance::name_in(image) {
         return instance::join(ui, session, name, action, options);
     }
@@ -720,7 +719,7 @@ pub(crate) fn show(
     ui: &mut Ui,
     plan: &RunPlan,
     options: &ActionOptions,
-) -> Result<ExitCode, CommandError> {
+) -> Result<Status, CommandError> {
     if options.json {
         ui.json(&plan_text::PlanRecord::new(plan))?;
     } else {
@@ -736,7 +735,7 @@ fn start(
     rootfs: &Rootfs,
     spec: &RunSpec,
     options: &ActionOptions,
-) -> Result<ExitCode, CommandError> {
+) -> Result<Status, CommandError> {
     let plan = planned(session, rootfs, spec)?;
     if options.shows_plan() {
         return show(ui, &plan, options);
@@ -780,9 +779,9 @@ pub(crate) fn tell(ui: &mut Ui, plan: &RunPlan) {
 }
 
 /// Ends as the program ended.
-pub(crate) fn ended(outcome: Outcome) -> Result<ExitCode, CommandError> {
+pub(crate) fn ended(outcome: Outcome) -> Result<Status, CommandError> {
     match outcome {
-        Outcome::Exited(status) => Ok(ExitCode::from(status)),
+        Outcome::Exited(status) => Ok(Status::from(status)),
         Outcome::Killed(signal) => longshore_sys::signal::die_of(signal),
     }
 }

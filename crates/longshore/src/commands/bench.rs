@@ -1,7 +1,6 @@
 //! `longshore bench`: single measurements, made and reported like studies.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use longshore_bench::{KINDS, KNOWN_RUNTIMES, known_runtime};
@@ -9,7 +8,7 @@ use longshore_host::{Session, find_program};
 use longshore_study::Study;
 
 use super::study::{Settings, measure, study_error};
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 use crate::ui::Ui;
 
 /// Measure one thing on this machine
@@ -55,13 +54,13 @@ struct StartArgs {
     out: Option<PathBuf>,
 }
 
-pub(crate) fn run(ui: &mut Ui, args: &BenchArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &BenchArgs) -> Result<Status, CommandError> {
     match &args.workload {
         BenchWorkload::Start(args) => start(ui, args),
     }
 }
 
-fn start(ui: &mut Ui, args: &StartArgs) -> Result<ExitCode, CommandError> {
+fn start(ui: &mut Ui, args: &StartArgs) -> Result<Status, CommandError> {
     let text = start_study(args)?;
     let study = Study::parse("bench start", &text, KINDS).map_err(|error| study_error(&error))?;
     let settings = Settings {

@@ -1,6 +1,5 @@
 //! `longshore cache`: what the store holds, and how to make room.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -11,7 +10,7 @@ use serde::Serialize;
 
 use crate::commands::images::{ago, size};
 use crate::commands::pull::image_error;
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 use crate::ui::{DONE, Ui};
 
 /// Show or empty the store of images
@@ -63,7 +62,7 @@ struct Record<'i> {
 }
 
 /// Lists or cleans.
-pub(crate) fn run(ui: &mut Ui, args: &CacheArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &CacheArgs) -> Result<Status, CommandError> {
     let session =
         Session::probe().map_err(|error| CommandError::from_error(Kind::Failed, &error))?;
     let store = Store::of(&session);
@@ -73,7 +72,7 @@ pub(crate) fn run(ui: &mut Ui, args: &CacheArgs) -> Result<ExitCode, CommandErro
     }
 }
 
-fn list(ui: &mut Ui, store: &Store, args: &ListArgs) -> Result<ExitCode, CommandError> {
+fn list(ui: &mut Ui, store: &Store, args: &ListArgs) -> Result<Status, CommandError> {
     let items = store.items().map_err(image_error)?;
     if args.json {
         for item in &items {
@@ -108,7 +107,7 @@ fn list(ui: &mut Ui, store: &Store, args: &ListArgs) -> Result<ExitCode, Command
     Ok(DONE)
 }
 
-fn clean(ui: &mut Ui, store: &Store, args: &CleanArgs) -> Result<ExitCode, CommandError> {
+fn clean(ui: &mut Ui, store: &Store, args: &CleanArgs) -> Result<Status, CommandError> {
     let plan = CleanPlan {
         images: args.all,
         unused_for: Duration::from_secs(u64::from(args.days) * 86_400),

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::ValueEnum;
 use longshore_host::{
@@ -11,7 +10,7 @@ use longshore_host::{
 };
 use serde::Serialize;
 
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 use crate::ui::{DONE, Ui};
 
 /// Tell what this node can and cannot do, and what to do about each "no"
@@ -64,7 +63,7 @@ struct HostRecord<'h> {
     host: &'h Host,
 }
 
-pub(crate) fn run(ui: &mut Ui, args: &DoctorArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &DoctorArgs) -> Result<Status, CommandError> {
     let node = Node::live();
     if args.apparmor_profile {
         ui.result(&apparmor_profile(&node.observed.program))?;
@@ -107,7 +106,7 @@ pub(crate) fn run(ui: &mut Ui, args: &DoctorArgs) -> Result<ExitCode, CommandErr
     }
 }
 
-fn record(ui: &mut Ui, node: &Node, folder: &Path) -> Result<ExitCode, CommandError> {
+fn record(ui: &mut Ui, node: &Node, folder: &Path) -> Result<Status, CommandError> {
     std::fs::create_dir(folder).map_err(|error| {
         CommandError::from_error(Kind::Failed, &error)
             .context(format!("while making the folder {}", folder.display()))

@@ -1,13 +1,12 @@
 //! `longshore exec`: a command in an image.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use clap::Args;
 use longshore_container::Action;
 
 use crate::commands::action::{self, ActionOptions};
-use crate::error::CommandError;
+use crate::error::{CommandError, Status};
 use crate::ui::Ui;
 
 /// Run a command in an image, as yourself
@@ -23,7 +22,7 @@ pub(crate) struct ExecArgs {
     options: ActionOptions,
 }
 
-pub(crate) fn run(ui: &mut Ui, args: &ExecArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &ExecArgs) -> Result<Status, CommandError> {
     let session = action::session()?;
     let (image, command) = action::image_and_rest(&args.words);
     action::perform(ui, &session, image, Action::Exec(command), &args.options)

@@ -1,7 +1,5 @@
 //! `longshore images`: what can be run without a network.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use comfy_table::{Table, presets};
 use longshore_host::Session;
@@ -9,7 +7,7 @@ use longshore_image::Store;
 use serde::Serialize;
 
 use crate::commands::pull::image_error;
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 use crate::ui::{DONE, Ui};
 
 /// List the images in the store
@@ -28,7 +26,7 @@ struct Record<T: Serialize> {
 }
 
 /// Lists the images by name.
-pub(crate) fn run(ui: &mut Ui, args: &ImagesArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &ImagesArgs) -> Result<Status, CommandError> {
     let session =
         Session::probe().map_err(|error| CommandError::from_error(Kind::Failed, &error))?;
     let store = Store::of(&session);

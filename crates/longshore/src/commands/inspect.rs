@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::Args;
 use longshore_host::Session;
@@ -13,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::images::size;
 use crate::commands::pull::{SourceArgs, image_error};
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 use crate::progress::PullProgress;
 use crate::ui::{DONE, Ui, visible};
 
@@ -63,7 +62,7 @@ pub(crate) struct InspectArgs {
 }
 
 /// Shows what was asked for.
-pub(crate) fn run(ui: &mut Ui, args: &InspectArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &InspectArgs) -> Result<Status, CommandError> {
     let session =
         Session::probe().map_err(|error| CommandError::from_error(Kind::Failed, &error))?;
     let mut image = ImageRef::parse(&args.image, Bare::Path).map_err(image_error)?;

@@ -6,7 +6,6 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -19,7 +18,7 @@ use serde::Serialize;
 
 use crate::commands::action::{self, ActionOptions};
 use crate::commands::image_source;
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 use crate::ui::{DONE, Ui};
 
 /// Start containers that stay, list and stop them
@@ -97,7 +96,7 @@ struct StopArgs {
     name: Option<String>,
 }
 
-pub(crate) fn run(ui: &mut Ui, args: &InstanceArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &InstanceArgs) -> Result<Status, CommandError> {
     match &args.command {
         InstanceCommand::Start(args) => start(ui, &args.start, Action::Start),
         InstanceCommand::Run(args) => start(ui, &args.start, Action::Run),
@@ -125,7 +124,7 @@ fn start(
     ui: &mut Ui,
     args: &InstanceStart,
     action: fn(Vec<OsString>) -> Action,
-) -> Result<ExitCode, CommandError> {
+) -> Result<Status, CommandError> {
     let session = action::session()?;
     let (image, rest) = action::image_and_rest(&args.words);
     let (name, arguments) = rest.split_first().expect("clap demands a name");
@@ -228,7 +227,7 @@ pub(crate) fn join(
     name: &str,
     action: Action,
     options: &ActionOptions,
-) -> Result<ExitCode, CommandError> {
+) -> Result<Status, CommandError> {
     let record = open(session)?.find(name).map_err(|error| {
         CommandError::from_error(Kind::NotStarted, &error)
             .hint("`longshore instance list` shows those that run")
@@ -266,7 +265,7 @@ struct ListEntry {
     log_out_path: String,
 }
 
-fn list(ui: &mut Ui, args: &ListArgs) -> Result<ExitCode, CommandError> {
+fn list(ui: &mut Ui, args: &ListArgs) -> Result<Status, CommandError> {
     let session = action::session()?;
     let mut list = open(&session)?.list().map_err(|error| failed(&error))?;
     if let Some(name) = &args.name {
@@ -305,7 +304,7 @@ fn list(ui: &mut Ui, args: &ListArgs) -> Result<ExitCode, CommandError> {
     Ok(DONE)
 }
 
-fn stop(ui: &mut Ui, args: &StopArgs) -> Result<ExitCode, CommandError> {
+fn stop(ui: &mut Ui, args: &StopArgs) -> Result<Status, CommandError> {
     let session = action::session()?;
     let instances = open(&session)?;
     let signal = signal_number(&args.signal).ok_or_else(|| {

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 use longshore_host::Session;
@@ -12,7 +11,7 @@ use longshore_image::{
 };
 use serde::Serialize;
 
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 use crate::progress::PullProgress;
 use crate::ui::{DONE, Ui};
 
@@ -148,7 +147,7 @@ pub(crate) fn image_error(error: ImageError) -> CommandError {
 }
 
 /// Pulls and tells what is where.
-pub(crate) fn run(ui: &mut Ui, args: &PullArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &PullArgs) -> Result<Status, CommandError> {
     let session =
         Session::probe().map_err(|error| CommandError::from_error(Kind::Failed, &error))?;
     let (target, image) = match &args.places[..] {

@@ -1,13 +1,12 @@
 //! `longshore run`: the program that an image was made for.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use clap::Args;
 use longshore_container::Action;
 
 use crate::commands::action::{self, ActionOptions};
-use crate::error::CommandError;
+use crate::error::{CommandError, Status};
 use crate::ui::Ui;
 
 /// Run the program that an image was made for
@@ -23,7 +22,7 @@ pub(crate) struct RunArgs {
     options: ActionOptions,
 }
 
-pub(crate) fn run(ui: &mut Ui, args: &RunArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &RunArgs) -> Result<Status, CommandError> {
     let session = action::session()?;
     let (image, arguments) = action::image_and_rest(&args.words);
     action::perform(ui, &session, image, Action::Run(arguments), &args.options)

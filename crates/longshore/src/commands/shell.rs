@@ -1,13 +1,12 @@
 //! `longshore shell`: look around in an image.
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 use clap::Args;
 use longshore_container::Action;
 
 use crate::commands::action::{self, ActionOptions};
-use crate::error::CommandError;
+use crate::error::{CommandError, Status};
 use crate::ui::Ui;
 
 /// Open a shell in an image
@@ -25,7 +24,7 @@ pub(crate) struct ShellArgs {
     options: ActionOptions,
 }
 
-pub(crate) fn run(ui: &mut Ui, args: &ShellArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &ShellArgs) -> Result<Status, CommandError> {
     let session = action::session()?;
     let (image, arguments) = action::image_and_rest(&args.words);
     let shell = args

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -15,7 +14,7 @@ use longshore_study::{
 };
 use serde_json::{Value, json};
 
-use crate::error::{CommandError, Kind};
+use crate::error::{CommandError, Kind, Status};
 use crate::ui::{DONE, Ui};
 
 /// The studies that are part of the program.
@@ -126,7 +125,7 @@ struct Which {
     image: Option<String>,
 }
 
-pub(crate) fn run(ui: &mut Ui, args: &StudyArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(ui: &mut Ui, args: &StudyArgs) -> Result<Status, CommandError> {
     match &args.action {
         StudyAction::Run(args) => run_study(ui, args),
         StudyAction::Plan(args) => {
@@ -138,7 +137,7 @@ pub(crate) fn run(ui: &mut Ui, args: &StudyArgs) -> Result<ExitCode, CommandErro
     }
 }
 
-fn run_study(ui: &mut Ui, args: &RunArgs) -> Result<ExitCode, CommandError> {
+fn run_study(ui: &mut Ui, args: &RunArgs) -> Result<Status, CommandError> {
     let study = args.which.read()?;
     if args.dry_run {
         return tell_plan(ui, &study, args.json);
@@ -169,7 +168,7 @@ pub(crate) fn measure(
     ui: &mut Ui,
     study: &Study,
     settings: &Settings,
-) -> Result<ExitCode, CommandError> {
+) -> Result<Status, CommandError> {
     let session = Session::probe().map_err(|error| cannot(&error))?;
     let longshore = std::env::current_exe().map_err(|error| {
         CommandError::new(
@@ -233,7 +232,7 @@ pub(crate) fn measure(
                 "stopped by signal {signal}; the samples so far are in {}",
                 folder.path().display()
             ));
-            return Ok(ExitCode::from(u8::try_from(128 + signal).unwrap_or(1)));
+            return Ok(Status::from(u8::try_from(128 + signal).unwrap_or(1)));
         }
         Err(error) => {
             let error = CommandError::from_error(Kind::Failed, &error);
@@ -271,11 +270,11 @@ fn default_folder(name: &str) -> PathBuf {
     Path::new("longshore-results").join(format!("{name}-{time}"))
 }
 
-fn status(verdict: Verdict) -> ExitCode {
+fn status(verdict: Verdict) -> Status {
     match verdict {
         Verdict::Pass | Verdict::NothingExpected => DONE,
-        Verdict::Below => ExitCode::from(Kind::Failed.status()),
-        Verdict::Inconclusive | Verdict::Invalid => ExitCode::from(Kind::Partial.status()),
+        Verdict::Below => Status::from(Kind::Failed.status()),
+        Verdict::Inconclusive | Verdict::Invalid => Status::from(Kind::Partial.status()),
     }
 }
 
@@ -293,7 +292,7 @@ fn write_reports(folder: &ResultFolder, report: &Report) -> Result<PathBuf, Comm
     folder.write("report.html", &html).map_err(folder_error)
 }
 
-fn show(ui: &mut Ui, args: &ShowArgs) -> Result<ExitCode, CommandError> {
+fn show(ui: &mut Ui, args: &ShowArgs) -> Result<Status, CommandError> {
     let folder = ResultFolder::open(&args.folder);
     let records = folder.records().map_err(folder_error)?;
     let text = folder.read("study.toml").map_err(folder_error)?;
@@ -321,7 +320,7 @@ fn show(ui: &mut Ui, args: &ShowArgs) -> Result<ExitCode, CommandError> {
     Ok(DONE)
 }
 
-fn list(ui: &mut Ui, json: bool) -> Result<ExitCode, CommandError> {
+fn list(ui: &mut Ui, json: bool) -> Result<Status, CommandError> {
     for (name, text) in SHIPPED {
         let study = Study::parse(name, text, KINDS).map_err(|error| study_error(&error))?;
         if json {
@@ -336,7 +335,7 @@ fn list(ui: &mut Ui, json: bool) -> Result<ExitCode, CommandError> {
     Ok(DONE)
 }
 
-fn tell_plan(ui: &mut Ui, study: &Study, json: bool) -> Result<ExitCode, CommandError> {
+fn tell_plan(ui: &mut Ui, study: &Study, json: bool) -> Result<Status, CommandError> {
     let session = Session::probe().map_err(|error| cannot(&error))?;
     let bench = Bench {
         session: &session,

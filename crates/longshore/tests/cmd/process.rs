@@ -400,3 +400,17 @@ fn a_reader_that_has_left_ends_a_command_by_the_signal_unless_the_caller_ignores
         "error: cannot write the result to standard output: Broken pipe (EPIPE)\n1\n"
     );
 }
+
+#[test]
+fn a_standard_descriptor_that_the_caller_closed_is_not_given_to_a_file() {
+    let world = World::new();
+    let Some(_) = world.busybox_rootfs("box") else {
+        skip!("no static busybox")
+    };
+    let script = r#""$0" exec box readlink /proc/self/fd/0 <&-; "$0" exec box readlink /proc/self/fd/2 2>&-"#;
+    let said = say(world
+        .host_command("sh")
+        .args(["-c", script])
+        .arg(world.path("bin/longshore")));
+    assert_eq!(said.out, "/dev/null\n/dev/null\n", "{}", said.err);
+}
