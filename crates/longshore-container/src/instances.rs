@@ -143,17 +143,17 @@ impl Instances {
             _ => PathBuf::from(format!("/tmp/longshore-{}", session.uid)),
         };
         let folder = base.join("instances");
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|source| InstancesError::Folder {
-                path: folder.clone(),
-                source,
-            })?;
+        // One after the other: nothing is made through a link that somebody else has put there.
         for path in [&base, &folder] {
-            if !is_own(path, session.uid) {
-                return Err(InstancesError::NotOwn { path: path.clone() });
+            match DirBuilder::new().mode(0o700).create(path) {
+                Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+                    let path = path.clone();
+                    return Err(InstancesError::Folder { path, source });
+                }
+                _ if !is_own(path, session.uid) => {
+                    return Err(InstancesError::NotOwn { path: path.clone() });
+                }
+                _ => {}
             }
         }
         Ok(Instances { folder })

@@ -213,6 +213,23 @@ fn names_and_folders_that_are_not_safe_are_refused() {
 }
 
 #[test]
+fn nothing_is_made_through_a_link_in_the_place_of_the_folder_of_instances() {
+    let Some(here) = Instances::new() else {
+        skip!("no static busybox")
+    };
+    let elsewhere = here.world.make_dir("work/elsewhere");
+    std::os::unix::fs::symlink(&elsewhere, here.world.path("run/longshore")).expect("own folder");
+    let said = say(&mut here.longshore(&["instance", "list"]));
+    assert_eq!(said.status, Some(1), "{}", said.err);
+    assert!(
+        said.err.contains("belongs to somebody else"),
+        "{}",
+        said.err
+    );
+    assert_eq!(fs::read_dir(elsewhere).expect("own folder").count(), 0);
+}
+
+#[test]
 fn the_image_of_an_instance_stays_in_the_store() {
     let Some(here) = Instances::new() else {
         skip!("no static busybox")
