@@ -62,7 +62,7 @@ fn an_instance_is_listed_joined_and_stopped() {
     );
     let table = succeed(&mut here.longshore(&["instance", "list"]));
     assert!(table.starts_with("INSTANCE NAME    PID "), "{table}");
-    let script = "touch /tmp/longshore-test-$$; cat /proc/1/comm; echo $APPTAINER_INSTANCE $A; read x; echo $x; exit 9";
+    let script = "cat /proc/1/comm; echo $APPTAINER_INSTANCE $A; read x; echo $x; exit 9";
     let mut join = here.longshore(&["exec", "--env", "A=b", "instance://one", "sh", "-c", script]);
     let input = here.world.write("work/input", "typed\n");
     let said = say(join.stdin(fs::File::open(input).expect("own file")));
