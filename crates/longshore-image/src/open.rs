@@ -18,7 +18,7 @@ use crate::local::{Local, Shape, Slice};
 use crate::lock::{Lock, Share};
 use crate::manifest::{Descriptor, Document, ImageConfig, Manifest, Platform, corrupt};
 use crate::progress::{Event, Progress};
-use crate::reference::{ImageRef, RegistryRef};
+use crate::reference::ImageRef;
 use crate::registry::{Download, Registry, Transport};
 use crate::sandbox;
 use crate::store::{self, Store, Tree};
@@ -132,10 +132,7 @@ pub fn open(
         return sandbox::open(path);
     }
     let name = image.to_string();
-    if let ImageRef::Registry(reference) = image
-        && options.policy != PullPolicy::Always
-        && let Some(found) = open_stored(store, &name, reference, &options.platform)?
-    {
+    if let Some(found) = open_stored(store, options, image, &name)? {
         progress.event(Event::Detail(format!("{name} is in the store")));
         return Ok(found);
     }
@@ -166,9 +163,7 @@ pub fn inspect(
         return sandbox::inspect(path);
     }
     let name = image.to_string();
-    if let ImageRef::Registry(reference) = image
-        && options.policy != PullPolicy::Always
-        && let Some(found) = open_stored(store, &name, reference, &options.platform)?
+    if let Some(found) = open_stored(store, options, image, &name)?
         && let Some(digest) = found.digest
     {
         let path = store.tree_folder(&digest).join("config.json");
@@ -257,14 +252,20 @@ pub(crate) fn by_content(session: &Session, image: &ImageRef) -> Result<ImageRef
     })
 }
 
-/// An image of the store by name or digest.
+/// An image of a registry that the store has, by name or digest, unless the registry is to be asked.
 fn open_stored(
     store: &Store,
+    options: &PullOptions,
+    image: &ImageRef,
     name: &str,
-    reference: &RegistryRef,
-    platform: &Platform,
 ) -> Result<Option<OpenImage>, ImageError> {
-    let digest = match store.find_ref(name, platform) {
+    let ImageRef::Registry(reference) = image else {
+        return Ok(None);
+    };
+    if options.policy == PullPolicy::Always {
+        return Ok(None);
+    }
+    let digest = match store.find_ref(name, &options.platform) {
         Some(record) => record.digest,
         None => match &reference.digest {
             Some(digest) => digest.clone(),

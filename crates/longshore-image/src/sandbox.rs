@@ -271,24 +271,29 @@ fn read_inside(root: &Path, name: &str) -> Result<Option<Vec<u8>>, ImageError> {
 
 /// Opens a directory as an image.
 pub(crate) fn open(path: &Path) -> Result<OpenImage, ImageError> {
-    let inspection = inspect(path)?;
+    let (config, _) = configuration(path)?;
     Ok(OpenImage {
-        name: inspection.name,
-        digest: inspection.digest,
+        name: path.display().to_string(),
+        digest: None,
         rootfs: path.to_owned(),
-        config: inspection.config,
+        config,
         lock: None,
     })
 }
 
-/// Reads the documents of a directory; one that has none is an image all the same.
-pub(crate) fn inspect(path: &Path) -> Result<Inspection, ImageError> {
-    let name = path.display().to_string();
-    let config_text = read_inside(path, CONFIG_IN_SANDBOX)?;
-    let config = match &config_text {
-        Some(text) => ImageConfig::parse(text, &name)?,
+/// The configuration that a pull has left in a directory, read and as it was written.
+fn configuration(path: &Path) -> Result<(ImageConfig, Option<Vec<u8>>), ImageError> {
+    let text = read_inside(path, CONFIG_IN_SANDBOX)?;
+    let config = match &text {
+        Some(text) => ImageConfig::parse(text, &path.display().to_string())?,
         None => ImageConfig::default(),
     };
+    Ok((config, text))
+}
+
+/// Reads the documents of a directory; one that has none is an image all the same.
+pub(crate) fn inspect(path: &Path) -> Result<Inspection, ImageError> {
+    let (config, config_text) = configuration(path)?;
     let manifest_text = read_inside(path, MANIFEST)?;
     let manifest: Option<Manifest> = manifest_text
         .as_ref()
@@ -301,6 +306,6 @@ pub(crate) fn inspect(path: &Path) -> Result<Inspection, ImageError> {
         config,
         raw_config: config_text.unwrap_or_default(),
         rootfs: Some(path.to_owned()),
-        name,
+        name: path.display().to_string(),
     })
 }

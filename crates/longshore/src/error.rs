@@ -7,16 +7,8 @@ use std::fmt::{self, Write as _};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(pub(crate) u8);
 
-impl Status {
-    /// What was asked for is done.
-    pub(crate) const SUCCESS: Status = Status(0);
-}
-
-impl From<u8> for Status {
-    fn from(status: u8) -> Status {
-        Status(status)
-    }
-}
+/// The status of a command that did what it was asked to.
+pub(crate) const DONE: Status = Status(0);
 
 /// The few kinds of failure that the exit status tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +30,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The exit status that stands for this kind.
-    pub(crate) fn exit_code(self) -> Status {
-        Status::from(self.status())
-    }
-
     /// The exit status that tells it.
-    pub(crate) fn status(self) -> u8 {
-        match self {
+    pub(crate) fn status(self) -> Status {
+        Status(match self {
             Kind::Failed => 1,
             Kind::Usage => 2,
             Kind::Partial => 3,
@@ -53,7 +40,7 @@ impl Kind {
             Kind::NotStarted => 125,
             Kind::NotExecutable => 126,
             Kind::ProgramNotFound => 127,
-        }
+        })
     }
 }
 
@@ -109,7 +96,7 @@ impl CommandError {
 
     /// The exit status of the process that ends with this error.
     pub(crate) fn status(&self) -> Status {
-        self.kind.exit_code()
+        self.kind.status()
     }
 }
 

@@ -74,20 +74,21 @@ fn parse_direct(arguments: &[OsString]) -> Option<Cli> {
 }
 
 #[cfg(not(test))]
-longshore_sys::c_main!(main_status);
+longshore_sys::c_main!(start);
 
 // The tests of this crate have a `main` of their own, and leave this one alone.
 #[cfg(test)]
 fn main() {
-    main_status();
+    start();
 }
 
-fn main_status() -> u8 {
-    start().0
+/// Does what the command line asks for and gives the exit status of the process.
+fn start() -> u8 {
+    let Status(status) = run();
+    status
 }
 
-/// Does what the command line asks for.
-fn start() -> Status {
+fn run() -> Status {
     let arguments = commands::action::understand_docker(std::env::args_os().collect());
     let parsed = parse_direct(&arguments).map_or_else(|| Cli::try_parse_from(&arguments), Ok);
     let cli = match parsed {

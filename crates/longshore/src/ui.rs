@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-use crate::error::{CommandError, Kind, Status};
+use crate::error::{CommandError, Kind};
 
 /// How much the user wants to hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,9 +129,6 @@ fn stdout_error(error: &io::Error) -> CommandError {
         format!("cannot write the result to standard output: {error}"),
     )
 }
-
-/// The status of a command that did what it was asked to.
-pub(crate) const DONE: Status = Status::SUCCESS;
 
 #[cfg(test)]
 mod tests {

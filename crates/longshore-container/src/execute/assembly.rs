@@ -116,14 +116,20 @@ fn refused(
     match mount.necessity {
         Necessity::Asked => Err(error),
         Necessity::Default => {
-            let cause = std::error::Error::source(&error)
-                .map(ToString::to_string)
-                .unwrap_or_default();
-            tell(Told::Notice(&format!("left out: {error}: {cause}")));
+            tell(Told::Notice(&format!(
+                "left out: {error}: {}",
+                cause(&error)
+            )));
             Ok(())
         }
         Necessity::Nicety => Ok(()),
     }
+}
+
+/// What the kernel said.
+fn cause(error: &StartError) -> String {
+    let source = std::error::Error::source(error);
+    source.map(ToString::to_string).unwrap_or_default()
 }
 
 fn restrictions(limits: Limits) -> Restrictions {
@@ -420,9 +426,7 @@ impl Stage<'_> {
             Err(error) => {
                 tell(Told::Detail(&format!(
                     "overlay is refused here ({}), so {} is put together from binds",
-                    std::error::Error::source(&error)
-                        .map(ToString::to_string)
-                        .unwrap_or_default(),
+                    cause(&error),
                     at.display()
                 )));
                 let tree = Self::beside(&image, at)?;

@@ -19,8 +19,8 @@ use longshore_host::Session;
 
 use crate::commands::image_source::{self, ImageOptions};
 use crate::commands::{instance, plan_text};
-use crate::error::{CommandError, Kind, Status};
-use crate::ui::{DONE, Ui};
+use crate::error::{CommandError, DONE, Kind, Status};
+use crate::ui::Ui;
 
 /// Options of everything that starts a container
 #[derive(Args, Clone, Debug, Default)]
@@ -279,7 +279,7 @@ pub(crate) fn usage_status(arguments: &[OsString], error: &clap::Error) -> Statu
     if error.use_stderr() && action_verb(arguments).is_some() {
         return CommandError::new(Kind::NotStarted, "wrong usage").status();
     }
-    Status::from(u8::try_from(error.exit_code()).unwrap_or(1))
+    Status(u8::try_from(error.exit_code()).unwrap_or(1))
 }
 
 /// The options above whose value is a word of its own.
@@ -781,7 +781,7 @@ pub(crate) fn tell(ui: &mut Ui, plan: &RunPlan) {
 /// Ends as the program ended.
 pub(crate) fn ended(outcome: Outcome) -> Result<Status, CommandError> {
     match outcome {
-        Outcome::Exited(status) => Ok(Status::from(status)),
+        Outcome::Exited(status) => Ok(Status(status)),
         Outcome::Killed(signal) => longshore_sys::signal::die_of(signal),
     }
 }

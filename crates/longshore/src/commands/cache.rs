@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::commands::images::{ago, size};
 use crate::commands::pull::image_error;
-use crate::error::{CommandError, Kind, Status};
-use crate::ui::{DONE, Ui};
+use crate::error::{CommandError, DONE, Kind, Status};
+use crate::ui::Ui;
 
 /// Show or empty the store of images
 #[derive(Debug, Args)]

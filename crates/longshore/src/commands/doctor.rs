@@ -10,8 +10,8 @@ use longshore_host::{
 };
 use serde::Serialize;
 
-use crate::error::{CommandError, Kind, Status};
-use crate::ui::{DONE, Ui};
+use crate::error::{CommandError, DONE, Kind, Status};
+use crate::ui::Ui;
 
 /// Tell what this node can and cannot do, and what to do about each "no"
 ///
@@ -102,7 +102,7 @@ pub(crate) fn run(ui: &mut Ui, args: &DoctorArgs) -> Result<Status, CommandError
     if decided.iter().all(|answer| answer.ok) {
         Ok(DONE)
     } else {
-        Ok(Kind::HostCannot.exit_code())
+        Ok(Kind::HostCannot.status())
     }
 }
 

@@ -7,8 +7,8 @@ use longshore_image::Store;
 use serde::Serialize;
 
 use crate::commands::pull::image_error;
-use crate::error::{CommandError, Kind, Status};
-use crate::ui::{DONE, Ui};
+use crate::error::{CommandError, DONE, Kind, Status};
+use crate::ui::Ui;
 
 /// List the images in the store
 #[derive(Debug, Args)]

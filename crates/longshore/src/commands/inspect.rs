@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use crate::commands::images::size;
 use crate::commands::pull::{SourceArgs, image_error};
-use crate::error::{CommandError, Kind, Status};
+use crate::error::{CommandError, DONE, Kind, Status};
 use crate::progress::PullProgress;
-use crate::ui::{DONE, Ui, visible};
+use crate::ui::{Ui, visible};
 
 /// Show what an image says about itself
 ///

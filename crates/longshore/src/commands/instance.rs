@@ -18,8 +18,8 @@ use serde::Serialize;
 
 use crate::commands::action::{self, ActionOptions};
 use crate::commands::image_source;
-use crate::error::{CommandError, Kind, Status};
-use crate::ui::{DONE, Ui};
+use crate::error::{CommandError, DONE, Kind, Status};
+use crate::ui::Ui;
 
 /// Start containers that stay, list and stop them
 ///

@@ -11,9 +11,9 @@ use longshore_image::{
 };
 use serde::Serialize;
 
-use crate::error::{CommandError, Kind, Status};
+use crate::error::{CommandError, DONE, Kind, Status};
 use crate::progress::PullProgress;
-use crate::ui::{DONE, Ui};
+use crate::ui::Ui;
 
 /// Where an image comes from and for which machine; shared by all commands that may pull.
 #[derive(Clone, Debug, Default, Args)]

@@ -14,8 +14,8 @@ use longshore_study::{
 };
 use serde_json::{Value, json};
 
-use crate::error::{CommandError, Kind, Status};
-use crate::ui::{DONE, Ui};
+use crate::error::{CommandError, DONE, Kind, Status};
+use crate::ui::Ui;
 
 /// The studies that are part of the program.
 const SHIPPED: &[(&str, &str)] = &[
@@ -232,7 +232,7 @@ pub(crate) fn measure(
                 "stopped by signal {signal}; the samples so far are in {}",
                 folder.path().display()
             ));
-            return Ok(Status::from(u8::try_from(128 + signal).unwrap_or(1)));
+            return Ok(Status(u8::try_from(128 + signal).unwrap_or(1)));
         }
         Err(error) => {
             let error = CommandError::from_error(Kind::Failed, &error);
@@ -273,8 +273,8 @@ fn default_folder(name: &str) -> PathBuf {
 fn status(verdict: Verdict) -> Status {
     match verdict {
         Verdict::Pass | Verdict::NothingExpected => DONE,
-        Verdict::Below => Status::from(Kind::Failed.status()),
-        Verdict::Inconclusive | Verdict::Invalid => Status::from(Kind::Partial.status()),
+        Verdict::Below => Kind::Failed.status(),
+        Verdict::Inconclusive | Verdict::Invalid => Kind::Partial.status(),
     }
 }
 
